@@ -12,7 +12,13 @@ import pytest
 from keyplan.engine import ALL_KEYS, LEAP, Commit, Engine, KeyUnchanged, MemoryEngine, Put, open_engine
 from keyplan.engine.lmdb import identity
 from keyplan.engine.lmdb.format import Databases, LineageRecord
-from keyplan.errors import CommitConflictError, EngineUnavailableError, HistoryCompactedError
+from keyplan.errors import (
+    CommitConflictError,
+    CorruptionError,
+    EngineOpenError,
+    EngineUnavailableError,
+    HistoryCompactedError,
+)
 from keyplan.testing.engine_suite import eventually
 
 
@@ -197,3 +203,41 @@ def test_a_store_that_was_replaced_leaves_no_files_open(folder: Path) -> None:
     engine.close()
     held = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     assert not [path for path in held if str(folder) in path]
+
+
+def damage(folder: Path, table: bytes, key: bytes, raw: bytes) -> None:
+    with lmdb.open(str(folder), lib_version=0, max_dbs=8) as plain, plain.begin(write=True) as transaction:
+        transaction.put(key, raw, db=plain.open_db(table, txn=transaction))
+
+
+@pytest.mark.parametrize("raw", [b"{brok", b"[]", b"\xff", b'{"store": 1}'])
+def test_a_store_that_does_not_say_which_it_is_can_be_read_alone(folder: Path, raw: bytes) -> None:
+    with opened(folder) as engine:
+        put(engine, b"a", b"1")
+    damage(folder, b"meta", b"lineage", raw)
+    with pytest.raises(EngineOpenError, match="which store it is cannot be read: `keyplan backup` reads the rest"):
+        opened(folder)
+    with opened(folder, "?readonly=true") as reader:
+        assert reader.value(b"a") == b"1"
+
+
+def test_damaged_rows_of_the_engines_own_are_told(folder: Path) -> None:
+    with opened(folder) as engine:
+        put(engine, b"a", b"1")
+    damage(folder, b"data", b"a", b"short")
+    with opened(folder) as engine, engine.snapshot() as snapshot:
+        for read in (
+            lambda: snapshot.get(b"a"),
+            lambda: snapshot.get_many([b"a"]),
+            lambda: list(snapshot.scan(ALL_KEYS)),
+            lambda: list(snapshot.scan(ALL_KEYS, keys_only=True)),
+            lambda: put(engine, b"a", b"2"),
+        ):
+            with pytest.raises(CorruptionError, match="shorter than the header"):
+                read()
+    damage(folder, b"meta", b"state", b"short")
+    with (
+        pytest.raises(CorruptionError, match="the row of the store's revision cannot be read"),
+        opened(folder) as engine,
+    ):
+        put(engine, b"b")

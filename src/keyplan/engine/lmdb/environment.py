@@ -35,7 +35,13 @@ from keyplan.engine.lmdb.identity import StoreFile, claim_lineage
 from keyplan.engine.lmdb.options import Durability, LmdbOptions
 from keyplan.engine.lmdb.snapshot import Held, unusable
 from keyplan.engine.lmdb.write import WriteTransaction
-from keyplan.errors import CommitOutcomeUnknownError, EngineError, EngineUnavailableError, KeyplanError
+from keyplan.errors import (
+    CommitOutcomeUnknownError,
+    CorruptionError,
+    EngineError,
+    EngineUnavailableError,
+    KeyplanError,
+)
 
 __all__ = ["Environment"]
 
@@ -420,6 +426,9 @@ class Environment:
             self.databases = open_databases(self.lmdb, has_history=has_history)
             is_readonly = self.options.is_readonly
             self.lineage: Lineage = claim_lineage(self.lmdb, self.databases, self._file, is_readonly=is_readonly)
+        except CorruptionError as error:
+            problem = f"{error.facts['problem']}: `keyplan backup` reads the rest, restore that into a new store"
+            raise refusal(self.path, problem) from error
         finally:
             if self.turn is not None:
                 self.turn.give_back()

@@ -14,6 +14,7 @@
 docs/design/engine-contract.md says why.
 """
 
+import struct
 from collections.abc import Iterator
 from secrets import token_hex
 from struct import Struct
@@ -24,7 +25,7 @@ import msgspec
 
 from keyplan.engine.clock import Clock
 from keyplan.engine.interface import Entry, Event, EventKind
-from keyplan.errors import LeaseNotFoundError
+from keyplan.errors import CorruptionError, LeaseNotFoundError
 
 __all__ = [
     "EVENT",
@@ -40,6 +41,8 @@ __all__ = [
     "LeaseRecord",
     "LineageRecord",
     "State",
+    "damaged_entry",
+    "header_of",
     "unpack_entry",
     "unpack_events",
 ]
@@ -78,7 +81,11 @@ class State(msgspec.Struct):
 
     @classmethod
     def unpack(cls, raw: bytes | None) -> "State":
-        return cls() if raw is None else cls(*_STATE.unpack(raw))
+        """Read the row. Raises CorruptionError."""
+        try:
+            return cls() if raw is None else cls(*_STATE.unpack(raw))
+        except struct.error as error:
+            raise CorruptionError(problem="the row of the store's revision cannot be read") from error
 
     def pack(self) -> bytes:
         return _STATE.pack(self.revision, self.compacted, self.leases_granted, self.leases_living)
@@ -112,7 +119,11 @@ class LeaseRecord(NamedTuple):
 
     @classmethod
     def unpack(cls, raw: bytes) -> Self:
-        ttl_seconds, deadline_monotonic, deadline_wall = _LEASE.unpack_from(raw)
+        """Read the record. Raises CorruptionError."""
+        try:
+            ttl_seconds, deadline_monotonic, deadline_wall = _LEASE.unpack_from(raw)
+        except struct.error as error:
+            raise CorruptionError(problem="the record of a lease cannot be read") from error
         return cls(ttl_seconds, deadline_monotonic, deadline_wall, raw[_LEASE.size :])
 
     @classmethod
@@ -136,9 +147,23 @@ class LeaseRecord(NamedTuple):
         return min(left, self.ttl_seconds)
 
 
+def damaged_entry(key: bytes) -> CorruptionError:
+    """Return the error for bytes at a key that are too short for an entry."""
+    return CorruptionError(raw_key=key.hex(), problem="what is stored is shorter than the header of an entry")
+
+
+def header_of(key: bytes, raw: bytes) -> tuple[int, int, int, int]:
+    """Return the revisions of creation and of the last change, the version and the lease. Raises CorruptionError."""
+    try:
+        create, mod, version, lease = HEADER.unpack_from(raw)
+    except struct.error as error:
+        raise damaged_entry(key) from error
+    return create, mod, version, lease
+
+
 def unpack_entry(key: bytes, raw: bytes) -> Entry:
-    """Return the entry stored at `key`."""
-    create, mod, version, lease = HEADER.unpack_from(raw)
+    """Return the entry stored at `key`. Raises CorruptionError."""
+    create, mod, version, lease = header_of(key, raw)
     return Entry(key, raw[HEADER.size :], create, mod, version, lease)
 
 

@@ -19,6 +19,7 @@ import msgspec
 
 from keyplan.engine.lineage import Lineage, leapt
 from keyplan.engine.lmdb.format import LINEAGE_KEY, STATE_KEY, Databases, LineageRecord, State
+from keyplan.errors import CorruptionError
 from keyplan.files import open_file
 
 __all__ = ["SEEN_FILE", "StoreFile", "claim_lineage", "identity_of"]
@@ -118,10 +119,11 @@ def claim_lineage(
     """Return the lineage of the store. One that went back, or was copied, gets a new epoch, and its revisions leap.
 
     Who opened it for reading only changes nothing, and tells an epoch of its own until somebody who writes opens the store.
+    Raises CorruptionError to who may write, when the record of it cannot be read.
     """
     seen = file.last_seen
     with environment.begin() as transaction:
-        record = _record_of(transaction, databases)
+        record = _known_to_reader(transaction, databases) if is_readonly else _record_of(transaction, databases)
         if record is not None and _is_as_left(record, file, seen=seen, last=transaction.id()):
             return Lineage(record.store, record.epoch)
     if is_readonly:
@@ -142,7 +144,17 @@ def claim_lineage(
 
 def _record_of(transaction: "lmdb.Transaction[bytes]", databases: Databases) -> LineageRecord | None:
     raw = transaction.get(LINEAGE_KEY, db=databases.meta)
-    return None if raw is None else msgspec.json.decode(raw, type=LineageRecord)
+    try:
+        return None if raw is None else msgspec.json.decode(raw, type=LineageRecord)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise CorruptionError(problem="what says which store it is cannot be read") from error
+
+
+def _known_to_reader(transaction: "lmdb.Transaction[bytes]", databases: Databases) -> LineageRecord | None:
+    """Return the record, or None. Why also for a damaged one: what else is there can be read, and backed up."""
+    with suppress(CorruptionError):
+        return _record_of(transaction, databases)
+    return None
 
 
 def _is_as_left(record: LineageRecord, file: StoreFile, *, seen: int, last: int) -> bool:

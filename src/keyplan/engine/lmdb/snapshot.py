@@ -1,5 +1,6 @@
 """Reading: one LMDB transaction, entries decoded as they are met. Used inside write transactions too, to check guards."""
 
+import struct
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ import lmdb
 from keyplan.engine.fences import Fences
 from keyplan.engine.fingerprint import fingerprint
 from keyplan.engine.interface import Entry, KeyRange, Snapshot
-from keyplan.engine.lmdb.format import HEADER, STATE_KEY, Databases, State
+from keyplan.engine.lmdb.format import HEADER, STATE_KEY, Databases, State, damaged_entry
 from keyplan.errors import EngineUnavailableError
 
 __all__ = ["Held", "HistorySnapshot", "LmdbSnapshot", "RawSnapshot", "have_values"]
@@ -233,7 +234,10 @@ class HistorySnapshot(LmdbSnapshot):
             return None  # a key that is empty or too long is never stored
         except lmdb.Error as error:
             raise unusable(error) from error
-        return None if raw is None else _make(Entry, (key, raw[_HEADER_BYTES:]) + _unpack(raw))  # noqa: RUF005
+        try:
+            return None if raw is None else _make(Entry, (key, raw[_HEADER_BYTES:]) + _unpack(raw))  # noqa: RUF005
+        except struct.error as error:
+            raise damaged_entry(key) from error
 
     def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
         make, unpack, size, get = _make, _unpack, _HEADER_BYTES, self._transaction.get
@@ -244,7 +248,7 @@ class HistorySnapshot(LmdbSnapshot):
             for key in keys:
                 raw = get(prefix + key)
                 found.append(None if raw is None else make(Entry, (key, raw[size:]) + unpack(raw)))  # noqa: RUF005
-        except lmdb.BadValsizeError:  # one of them is empty or too long
+        except (lmdb.BadValsizeError, struct.error):  # one of them is empty or too long, or damaged
             return list(map(self.get, keys))
         except lmdb.Error as error:
             raise unusable(error) from error
@@ -270,21 +274,27 @@ class HistorySnapshot(LmdbSnapshot):
 
     def _entries(self, pairs: Iterator[tuple[bytes, bytes]], end: bytes | None) -> Iterator[Entry]:
         make, unpack, size = _make, _unpack, _HEADER_BYTES
+        key = b""
         try:
             for key, raw in pairs:
                 if end is not None and key >= end:
                     return
                 yield make(Entry, (key, raw[size:]) + unpack(raw))  # noqa: RUF005
+        except struct.error as error:
+            raise damaged_entry(key) from error
         except lmdb.Error as error:
             raise unusable(error) from error
 
     def _bare_entries(self, pairs: Iterator[tuple[bytes, bytes]], end: bytes | None) -> Iterator[Entry]:
         make, unpack = _make, _unpack
+        key = b""
         try:
             for key, raw in pairs:
                 if end is not None and key >= end:
                     return
                 yield make(Entry, (key, b"") + unpack(raw))  # noqa: RUF005
+        except struct.error as error:
+            raise damaged_entry(key) from error
         except lmdb.Error as error:
             raise unusable(error) from error
 

@@ -29,6 +29,7 @@ from keyplan.engine.lmdb.format import (
     Databases,
     LeaseRecord,
     State,
+    header_of,
 )
 from keyplan.engine.lmdb.snapshot import HistorySnapshot, LmdbSnapshot, RawSnapshot
 from keyplan.errors import CommitConflictError, InvalidInputError
@@ -220,7 +221,7 @@ class WriteTransaction:
     def _put(self, put: Put, before: bytes, revision: int) -> bytes:
         create, version = revision, 0
         if before:
-            create, _, version, lease = HEADER.unpack_from(before)
+            create, _, version, lease = header_of(put.key, before)
             if lease != NO_LEASE:
                 self._detach(put.key, before)
         after = HEADER.pack(create, revision, version + 1, put.lease) + put.value
@@ -384,7 +385,7 @@ class WriteTransaction:
         return next_seconds
 
     def _detach(self, key: bytes, stored: bytes) -> None:
-        lease: int = HEADER.unpack_from(stored)[3]
+        lease = header_of(key, stored)[3]
         if lease != NO_LEASE:
             self._transaction.delete(LEASE_ID.pack(lease), key, db=self._databases.lease_keys)
 
