@@ -14,6 +14,7 @@ from keyplan.apps.patroni.node_host import Host, make_passage
 from keyplan.apps.patroni.node_process import Node
 from keyplan.apps.patroni.processes import Spawned
 from keyplan.apps.patroni.up import Everything, UpSettings
+from keyplan.errors import InvalidInputError
 from tests.apps.patroni.up_process import open_to_others
 from tests.servers.patroni import until
 
@@ -56,6 +57,29 @@ def test_nothing_of_up_is_open_to_others(tmp_path: Path, owner: tuple[int, int] 
         assert {(each.stat().st_uid, each.stat().st_gid) for each in passages} == {(0, owner[1])}
     for private in ("server", "router", "cells/cell1/agent"):
         assert stat.S_IMODE((data / private).stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("file", "raw", "problem"),
+    [
+        ("credentials.json", b"{brok", "it is no JSON object of texts"),
+        ("credentials.json", b"\xff", "it is no JSON object of texts"),
+        ("credentials.json", b'{"username": "broker"}', "it has no password"),
+        ("credentials.json", b'{"username": "a b", "password": "c"}', "the name or the password is empty"),
+        ("cells.token", b"\xff", "it holds no token"),
+        ("cells.token", b"\n", "it holds no token"),
+    ],
+)
+def test_what_up_keeps_and_cannot_read_is_named(tmp_path: Path, file: str, raw: bytes, problem: str) -> None:
+    settings = UpSettings(tmp_path, f"lmdb:{tmp_path}/store", "127.0.0.1:1", 1)
+    Everything(settings).close()
+    (tmp_path / file).write_bytes(raw)
+    for _ in range(2):  # Why again: who was refused has given the folder free
+        with pytest.raises(InvalidInputError, match=problem) as refused:
+            Everything(settings)
+        assert refused.value.facts["source"] == str(tmp_path / file)
+    (tmp_path / file).unlink()
+    Everything(settings).close()
 
 
 @needs_root

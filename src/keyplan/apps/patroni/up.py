@@ -42,6 +42,24 @@ _PORTS_OF_A_CELL: Final = 200
 _PROGRAM: Final = "from keyplan.cli.start import run; run()"
 
 
+_MADE_ANEW: Final = "put it right, or remove it: the next start makes another"
+
+
+def _is_word(text: str) -> bool:
+    """Tell whether a text is one word of a file of tokens."""
+    return text.split() == [text]
+
+
+def _token_in(file: Path) -> str:
+    try:
+        token = file.read_text().strip()
+    except UnicodeDecodeError:
+        token = ""
+    if not _is_word(token):
+        raise InvalidInputError(source=str(file), problem=f"it holds no token: {_MADE_ANEW}")
+    return token
+
+
 @dataclass(frozen=True)
 class UpSettings:
     """What is started. `cell_options` and `router_options` are added to the parts' own commands."""
@@ -96,7 +114,11 @@ class Everything:
         self._folder = settings.folder
         make_passage(self._folder, settings.node_owner)
         self._lock = self._locked()
-        self.credentials = self._credentials()
+        try:
+            self.credentials = self._credentials()
+        except InvalidInputError:
+            os.close(self._lock)
+            raise
         for number in range(1, settings.cells + 1):
             make_passage(self._folder / "cells" / f"cell{number}", settings.node_owner)
         self._server = self._part("server", self._server_command(), self._folder / "server")
@@ -123,19 +145,30 @@ class Everything:
         return lock
 
     def _credentials(self) -> dict[str, str]:
-        """The broker's user and the cells' token, as they were made at the first start."""
-        try:
-            known = msgspec.json.decode(self.credentials_file.read_bytes(), type=dict[str, str])
-        except FileNotFoundError:
-            known = {"username": "broker", "password": secrets.token_urlsafe(24)}
+        """The broker's user and the cells' token, as they were made at the first start. Raises InvalidInputError."""
+        known = self._known()
         token = self._folder / "cells.token"
         if not token.exists():
             write_whole(token, f"{secrets.token_urlsafe(24)}\n")
-        tokens = f"admin {known['username']} {known['password']}\nclient cells {token.read_text().strip()}\n"
+        tokens = f"admin {known['username']} {known['password']}\nclient cells {_token_in(token)}\n"
         write_whole(self._folder / "tokens", tokens)
         known |= {"url": f"http://{self._settings.listen}"}
         write_whole(self.credentials_file, msgspec.json.encode(known).decode() + "\n")
         return known
+
+    def _known(self) -> dict[str, str]:
+        try:
+            known = msgspec.json.decode(self.credentials_file.read_bytes(), type=dict[str, str])
+            if all(map(_is_word, (known["username"], known["password"]))):
+                return known
+            problem = "the name or the password is empty, or has a space"
+        except FileNotFoundError:
+            return {"username": "broker", "password": secrets.token_urlsafe(24)}
+        except KeyError as error:
+            problem = f"it has no {error.args[0]}"
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            problem = "it is no JSON object of texts"
+        raise InvalidInputError(source=str(self.credentials_file), problem=f"{problem}: {_MADE_ANEW}")
 
     # ---- the parts ------------------------------------------------------------------------------------------------------
 
