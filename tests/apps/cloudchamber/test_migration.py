@@ -33,7 +33,7 @@ from keyplan.apps.cloudchamber import (
 )
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed, begin_indexes
 from keyplan.engine import MEMORY_PROFILE, Commit, KeyRange, MemoryEngine, Put
-from keyplan.errors import InvalidInputError, KeyplanError, TargetNotEmptyError
+from keyplan.errors import EngineLimitError, InvalidInputError, KeyplanError, TargetNotEmptyError
 from keyplan.store import Store
 from keyplan.testing.checked import check_after
 from keyplan.testing.faults import FailingEngine
@@ -306,6 +306,17 @@ def test_what_the_target_has_besides_stays_and_is_counted(stores: list[Store]) -
     assert (outcome.written, outcome.others) == (1, 1)
     again = migrate(stores[0], stores[1], DOCUMENT, PLAIN)
     assert (again.written, again.commits, again.revision) == (0, 0, outcome.revision)
+
+
+def test_what_the_target_does_not_take_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    profile = replace(MEMORY_PROFILE, commit_operations_max=8, value_bytes_max=200)
+    with keyplan.open("memory:") as source, Store(MemoryEngine(profile=profile)) as target:
+        written(source, {G + b"users/u%d" % number: b'{"name":"U%d"}' % number for number in range(20)})
+        written(source, {G + b"users/z": b'{"name":"%s"}' % (b"z" * 300)})
+        with pytest.raises(EngineLimitError) as refused:
+            migrate(source, target, GO, PLAIN, sidecar=tmp_path / "aside.json")
+        assert refused.value.facts["limit"] == "value_bytes_max"
+        assert (contents(target), list(tmp_path.iterdir())) == ({}, [])
 
 
 @pytest.mark.parametrize("side", LayoutSide)

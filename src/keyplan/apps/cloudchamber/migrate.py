@@ -25,7 +25,7 @@ from keyplan.apps.cloudchamber.migration import (
 )
 from keyplan.apps.cloudchamber.sidecar import LayoutSide, MigrationSidecar, write_sidecar
 from keyplan.apps.cloudchamber.steps import Steps
-from keyplan.engine import Commit, KeyAbsent, KeyRange, Put
+from keyplan.engine import Commit, KeyAbsent, KeyRange, MemoryEngine, Put
 from keyplan.errors import (
     CommitConflictError,
     ConflictError,
@@ -103,20 +103,27 @@ def migrate(
     wrote its keys meanwhile, and a record of the Go program and its list key are in one. Values are the same, byte for byte.
     At the end everything is read back. When it is cut off, running it again completes it.
 
-    Raises, before anything is written, InvalidInputError as `planned_migration` does, NotRepresentableError for leftovers, and
-    TargetNotEmptyError when the target has something else at one of the keys. Afterwards ConflictError, when other writers come
+    Raises, before anything is written, InvalidInputError as `planned_migration` does, NotRepresentableError for leftovers,
+    TargetNotEmptyError when the target has something else at one of the keys, and EngineLimitError for what its engine does not
+    take. Afterwards ConflictError, when other writers come
     between; what was written by then stays.
     """
     contents = _contents(source, side, options.namespace)
     plan = planned_migration(contents, side, options, back)
     if sidecar is None and not leave_behind:
         _check_representable(plan)
-    missing = _missing(_contents(target, side.other, options.namespace), plan.desired)
+    stored = _contents(target, side.other, options.namespace)
+    missing = _missing(stored, plan.desired)
+    bound = bound_side(side.other, options.namespace)
+    units = _units(bound, missing)
+    with Store(MemoryEngine(profile=target.engine.profile)) as rehearsal:
+        # Why: what the target's engine does not take is told before anything is written, not behind the first commits.
+        rehearsal.engine.load(sorted(stored.items()))
+        Steps(units, _Writer(rehearsal, side.other, bound, options.namespace).write).carry_out()
     if sidecar is not None and plan.leftovers:
         write_sidecar(sidecar, plan.sidecar)
-    bound = bound_side(side.other, options.namespace)
     writer = _Writer(target, side.other, bound, options.namespace)
-    steps = Steps(_units(bound, missing), writer.write, report)
+    steps = Steps(units, writer.write, report)
     steps.carry_out()
     outcome = _read_back(target, plan, options, written=len(missing), commits=steps.commits)
     if _contents(source, side, options.namespace) != contents:
