@@ -164,6 +164,10 @@ def restores() -> Iterator[Scene]:
     plain = partial(KillScenario, setup=_nothing, profile=SMALL, holds=_is_whole)
     yield Scene("restore", plain(job=_restores(path)))
     yield Scene("restore with the layout", plain(job=_restores(path, layout=Site.bound())))
+    lacking = _backup("lacking", _fill_lacking)
+    yield Scene(
+        "restore with the layout of what lacks index entries", plain(job=_restores(lacking, layout=Site.bound()))
+    )
     yield Scene("restore below another prefix", plain(job=_restores(path, prefix=b"/else/"), holds=_no_open_work))
     yield Scene(
         "restore over", plain(job=_restores(path, is_overwriting=True), setup=_fill_otherwise, beside=_write_record)
@@ -216,6 +220,16 @@ def _fill_unready(store: Store) -> None:
     """An index that is write-only and misses entries."""
     fill_site(store)
     prepare_index(store, Site(store), "by_tag")
+    _remove_entries(store)
+
+
+def _fill_lacking(store: Store) -> None:
+    """An index that is readable and misses entries."""
+    fill_site(store)
+    _remove_entries(store)
+
+
+def _remove_entries(store: Store) -> None:
     with store.engine.snapshot() as snapshot:
         keys = list(snapshot.keys(KeyRange.of_prefix(b"/site/by-tag/")))
     store.engine.commit(Commit((), tuple(Delete(key) for key in keys[::2])))

@@ -14,6 +14,7 @@ from keyplan.engine import (
     Delete,
     Engine,
     Entry,
+    KeyAbsent,
     KeyRange,
     MemoryEngine,
     Put,
@@ -22,6 +23,7 @@ from keyplan.engine import (
     open_engine,
 )
 from keyplan.errors import (
+    CommitConflictError,
     CorruptionError,
     HistoryCompactedError,
     IndexNotReadyError,
@@ -106,6 +108,28 @@ def test_a_write_that_was_acknowledged_meanwhile_is_refused_and_never_lost(
             assert inner.value(key) == b"mine", number
 
 
+def test_a_write_of_what_is_being_brought_is_somebody_elses_too(bring: Callable[[Engine], object]) -> None:
+    """A number that a counter gives, a record that was not there: whoever was told so relies on it, whatever a backup has."""
+    key = b"/site/00300"
+    made: list[int] = []
+    for number in range(1, commits_of(bring) + 1):
+
+        def insert(engine: Engine, number: int = number) -> None:
+            with suppress(CommitConflictError):
+                engine.commit(Commit((KeyAbsent(key),), (Put(key, CONTENT[key]),)))
+                made.append(number)
+
+        with MemoryEngine() as inner:
+            refused = False
+            try:
+                bring(AtCommit(inner, number, insert))
+            except TargetNotEmptyError:
+                refused = True
+            assert refused is (number in made), number
+            assert inner.value(key) == CONTENT[key]
+    assert len(made) >= 2
+
+
 def test_what_is_written_after_a_killed_work_was_verified_is_not_taken_away_by_the_same_command(
     bring: Callable[[Engine], object],
 ) -> None:
@@ -120,44 +144,32 @@ def test_what_is_written_after_a_killed_work_was_verified_is_not_taken_away_by_t
         assert content_of(inner) == before
 
 
-def test_what_is_written_into_a_stopped_restore_is_not_taken_away_by_the_same_command(
-    source: Engine, tmp_path: Path
-) -> None:
-    path = write_backup(source, tmp_path / "all.kpb")
-    with MemoryEngine() as inner:
-        with pytest.raises(KeyboardInterrupt):
-            restore_store(AtCommit(inner, 3, lambda _: None, dies=True), path)
-        assert content_of(inner, KeyRange.of_prefix(b"/site/"))
-        inner.commit(Commit((), (Put(b"/site/00001", b"mine"),)))
-        with pytest.raises(TargetNotEmptyError):
-            restore_store(inner, path)
-        assert inner.value(b"/site/00001") == b"mine"
-        restore_store(inner, path, is_overwriting=True)
-        assert content_of(inner) == CONTENT
-
-
 STRANGERS: dict[str, Put | Delete] = {
     "a key that was copied": Put(b"/site/00001", b"mine"),
     "a key that is not copied yet": Put(b"/site/00599", b"mine"),
     "a key that the source does not have": Put(b"/site/x", b"mine"),
     "a removal": Delete(b"/site/00001"),
+    "a key that is not copied yet, as it would be": Put(b"/site/00599", CONTENT[b"/site/00599"]),
 }
 
 
 @pytest.mark.parametrize("what", STRANGERS)
-def test_what_is_written_into_a_stopped_copy_is_not_taken_away_by_the_same_command(source: Engine, what: str) -> None:
-    stranger = STRANGERS[what]
+def test_what_is_written_into_stopped_work_is_not_taken_away_by_the_same_command(
+    source: Engine, tmp_path: Path, request: pytest.FixtureRequest, bring: Callable[[Engine], object], what: str
+) -> None:
     with MemoryEngine() as inner:
         with pytest.raises(KeyboardInterrupt):
-            copy_store(source, AtCommit(inner, 3, lambda _: None, dies=True), source_name="a")
-        copied = content_of(inner, KeyRange.of_prefix(b"/site/"))
-        assert copied
-        inner.commit(Commit((), (stranger,)))
+            bring(AtCommit(inner, 3, lambda _: None, dies=True))
+        assert content_of(inner, KeyRange.of_prefix(b"/site/"))
+        inner.commit(Commit((), (STRANGERS[what],)))
         before = content_of(inner, KeyRange.of_prefix(b"/site/"))
         with pytest.raises(TargetNotEmptyError):
-            copy_store(source, inner, source_name="a")
+            bring(inner)
         assert content_of(inner, KeyRange.of_prefix(b"/site/")) == before
-        copy_store(source, inner, source_name="a", is_overwriting=True)
+        if request.node.callspec.params["bring"] == "copy":
+            copy_store(source, inner, source_name="a", is_overwriting=True)
+        else:
+            restore_store(inner, tmp_path / "all.kpb", is_overwriting=True)
         assert content_of(inner) == CONTENT
 
 

@@ -2,11 +2,23 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from keyplan.engine import Commit, Delete, DeleteRange, Engine, KeyRange, Put, WrappedEngine, open_engine
+from keyplan.engine import (
+    MEMORY_PROFILE,
+    Commit,
+    Delete,
+    DeleteRange,
+    Engine,
+    KeyRange,
+    MemoryEngine,
+    Put,
+    WrappedEngine,
+    open_engine,
+)
 from keyplan.errors import (
     CommitOutcomeUnknownError,
     EngineLimitError,
@@ -234,3 +246,21 @@ def test_an_engine_without_a_watch_cannot_be_followed(tmp_path: Path) -> None:
         pytest.raises(UnsupportedByEngineError),
     ):
         copy_store(source, target, source_name="a", follow_until=threading.Event())
+
+
+def test_a_long_name_of_the_source_counts_in_the_commits_that_hold_it() -> None:
+    """A commit holds the claim, too, which names the source: what does not fit beside it is told before anything is written."""
+    profile = replace(MEMORY_PROFILE, commit_bytes_max=12_000)
+    command = ("copy", "--from", '"' * 290)
+    name = "lmdb:/" + '"' * 3_000
+    refused = 0
+    for size in range(1_000, 12_000, 250):
+        content = {b"/a": b"v" * size}
+        with filled("memory:", content) as source, MemoryEngine(profile=profile) as target:
+            try:
+                copy_store(source, target, source_name=name, command=command)
+            except EngineLimitError:
+                content = {}
+            assert content_of(target) == content, size
+            refused += not content
+    assert 0 < refused < 44

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-from keyplan.engine import ALL_KEYS, Commit, Engine, MemoryEngine, Put, WrappedEngine
+from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, KeyRange, MemoryEngine, Put, WrappedEngine
 from keyplan.errors import StoppedError
 from keyplan.files import new_file
 from keyplan.jobs import Progress, Stop
@@ -78,6 +78,30 @@ def restored(home: Path) -> tuple[Engine, Act]:
     return target, lambda stop: restore_store(target, file, layout=Site.bound(), stop=stop)
 
 
+def lacking(home: Path) -> Path:
+    """A backup of a store that lacks entries of an index."""
+    file = home / "lacking.kpb"
+    if not file.exists():
+        engine = blades()
+        with engine.snapshot() as snapshot:
+            entries = list(snapshot.keys(KeyRange.of_prefix(b"/site/by-tag/")))
+        engine.commit(Commit((), tuple(Delete(key) for key in entries[:9])))
+        with new_file(file) as output:
+            back_up_store(engine, output)
+    return file
+
+
+def mended(home: Path) -> tuple[Engine, Act]:
+    target = MemoryEngine()
+    return target, lambda stop: restore_store(target, lacking(home), layout=Site.bound(), stop=stop)
+
+
+def mended_afterwards(home: Path) -> tuple[Engine, Act]:
+    target = MemoryEngine()
+    restore_store(target, lacking(home))
+    return target, lambda stop: restore_store(target, lacking(home), layout=Site.bound(), stop=stop)
+
+
 def spaces_restored(home: Path) -> tuple[Engine, Act]:
     file = home / "full.kpb"
     if not file.exists():
@@ -136,7 +160,19 @@ def swept(_home: Path) -> tuple[Engine, Act]:
     return engine, lambda stop: Sweeper(registry, batch_keys=64).sweep("orders", stop=stop)
 
 
-ACTS: Final = [copied, restored, spaces_restored, migrated, finished, cleaned_up, built, dropped, swept]
+ACTS: Final = [
+    copied,
+    restored,
+    mended,
+    mended_afterwards,
+    spaces_restored,
+    migrated,
+    finished,
+    cleaned_up,
+    built,
+    dropped,
+    swept,
+]
 
 
 def is_stopped(act: Act, stop: Stop) -> bool:

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from msgspec import structs
-
 from keyplan.engine import Clock, Engine, Guard, KeyRange, Snapshot
 from keyplan.errors import (
     ConflictError,
@@ -20,6 +18,7 @@ from keyplan.keyspace import KeySpaceRegistry
 from keyplan.layout import Only, shown_key
 from keyplan.maintenance.claims import Claim, prefix_claim, standing_claim, standing_claims
 from keyplan.maintenance.migration.marks import Migrations, states_in
+from keyplan.maintenance.pair_digest import PairSum
 from keyplan.maintenance.registry_section import REGISTRY_ROOT
 from keyplan.maintenance.transfers import Target, emptiness, refuse_occupied, require_untouched
 
@@ -68,14 +67,20 @@ class Transfer:
         self.before = before if before is not None and (before.kind, before.source) == (kind, source) else None
         refuse_beside(engine, prefix)
         self._beside = Unregistered(engine, prefix, is_resumed=self.is_resumed)
+        self._is_overwriting = is_overwriting
         self._begins_empty = not is_overwriting and self.before is None
-        if self.before is not None and self.before.verified and not is_overwriting:
+        if self.before is not None and self.before.verified and not is_overwriting and not self.before.is_mending:
             require_untouched(engine, prefix, self.before, stops)
 
     @property
     def is_resumed(self) -> bool:
         """Whether the same work was stopped here."""
         return self.before is not None
+
+    @property
+    def is_mending(self) -> bool:
+        """Whether it was stopped when all pairs had been brought, and the indexes were being put right."""
+        return self.before is not None and self.before.is_mending and not self._is_overwriting
 
     def found_complete(self, compared: Callable[[], R | None]) -> R | None:
         """Return the report of work that is done already: its place holds exactly what would be brought, and no claim.
@@ -102,10 +107,7 @@ class Transfer:
 
         Why: whoever begins looks before and after it has written that it begins; of two, at least one sees the other.
         """
-        kept = Claim(kind=self._kind, source=self._source)
-        if self.before is not None:
-            kept = structs.replace(kept, begun_at=self.before.begun_at, command=self.before.command)
-        claim = begun(kept, command=command, clock=clock, stage="begun", **facts)
+        claim = begun(self._kept(), command=command, clock=clock, stage="begun", **facts)
         target = self._claimed(claim)
         try:
             refuse_beside(self._engine, self._prefix)
@@ -116,6 +118,22 @@ class Transfer:
                 target.job.end(leaving=self._seen.record)
             raise
         return target
+
+    def _kept(self) -> Claim:
+        """The claim as far as it stays from the last time that this work was begun."""
+        # Why without an account when overwriting: what is there is somebody else's, and is to go.
+        account = "" if self._is_overwriting else PairSum().text
+        if self.before is None:
+            return Claim(kind=self._kind, source=self._source, written=account)
+        return Claim(
+            kind=self._kind,
+            source=self._source,
+            begun_at=self.before.begun_at,
+            command=self.before.command,
+            written="" if self._is_overwriting else self.before.written,
+            verified=self.before.verified if self.is_mending else "",
+            is_mending=self.is_mending,
+        )
 
     def _claimed(self, claim: Claim) -> Target:
         """Write the claim, of work that begins with an empty place in the commit that finds it empty.

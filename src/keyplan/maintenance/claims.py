@@ -4,7 +4,7 @@ r"""Claims of what is being brought into a store: they say that the work is not 
 00 6b 74  63 "/site/"          a copy or a restore into the prefix "/site/" is under way
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from keyplan.engine import Engine, Entry, KeyRange, Snapshot
@@ -22,6 +22,7 @@ __all__ = [
     "prefix_claim",
     "read_claim",
     "refuse_unfinished",
+    "shown_command",
     "space_claim",
     "standing_claim",
     "standing_claims",
@@ -35,8 +36,9 @@ class Claim(JobRecord, frozen=True, kw_only=True):
     `generation` is that of the key space restored into; `followed` the revision of the source that a copy has reached.
     `is_done`: the work has ended, and the claim tells of it, so that the same work begun again finds that nothing is left.
     `verified` is the digest of what was read back: the work is over but for the claim, and who finds other pairs there finds
-    what somebody has written since. `written` is the `PairSum` of what the work itself has put there so far, where it begins
-    with an empty place: what is found otherwise is somebody else's.
+    what somebody has written since, unless `is_mending`: then the indexes are put right, and what stands there is no longer
+    what was read back. `written` is the `PairSum` of what the work itself has put there so far, where it begins with an empty
+    place: what is found otherwise is somebody else's, also where it is what would be written next.
     """
 
     kind: str
@@ -46,6 +48,7 @@ class Claim(JobRecord, frozen=True, kw_only=True):
     is_copied: bool = False
     is_done: bool = False
     verified: str = ""
+    is_mending: bool = False
     written: str = ""
 
 
@@ -136,10 +139,14 @@ def unfinished_work(snapshot: Snapshot, roots: Iterable[bytes], *, store: str = 
         # Why: what was read back and found right is whole, though its claim still stands.
         if not claim.is_done and not claim.verified:
             problem = f"a {claim.kind} into {into}, begun at {claim.begun_at}, is not finished, and goes on with"
-            command = command_of(claim, prefix)
-            file = f" of the backup {claim.source}" if "FILE" in command else ""
-            found.append((prefix, f"{problem} `{command_line(command, store)}`{file}"))
+            found.append((prefix, f"{problem} {shown_command(claim, command_of(claim, prefix), store)}"))
     return found
+
+
+def shown_command(claim: Claim, command: Sequence[str], store: str) -> str:
+    """Return in words the command that goes on with the work of a claim; `store` is the URL of the store that it is in."""
+    file = f" of the backup {claim.source}" if "FILE" in command else ""
+    return f"`{command_line(command, store)}`{file}"
 
 
 def command_of(claim: Claim, prefix: bytes) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from keyplan.layout import shown_key
 from keyplan.maintenance.beside import Transfer
 from keyplan.maintenance.claims import refuse_unfinished
 from keyplan.maintenance.index_states_kept import has_index_states, index_states_below, put_index_states
-from keyplan.maintenance.pair_digest import PairSum, Tally
+from keyplan.maintenance.pair_digest import Tally
 from keyplan.maintenance.transfers import Target, Written, check_fits, held_exactly, pairs_of
 from keyplan.store import TRANSFER_AREA
 
@@ -151,10 +151,8 @@ class _Copying:
         before = transfer.before
         self._tell("checking")
         self._as_of_one_state(self._checked)
-        # Why without an account when overwriting: what is there is somebody else's, and is to go.
-        own = PairSum().text if before is None else before.written
         facts: dict[str, Any] = {} if before is None else {"followed": before.followed, "is_copied": before.is_copied}
-        target = transfer.begin(self._clock, self._command, written="" if is_overwriting else own, **facts)
+        target = transfer.begin(self._clock, self._command, **facts)
         copied = partial(self._copied, target)
         tally, revision = self._as_of_one_state(copied)
         if follow_until is not None:
@@ -196,7 +194,7 @@ class _Copying:
     def _checked(self, snapshot: Snapshot) -> None:
         self._require_whole(snapshot)
         pairs = self._stops.each(self._pairs(snapshot))
-        check_fits(self._engine, self._prefix, pairs, command=self._command)
+        check_fits(self._engine, self._prefix, pairs, source=self._name, command=self._command)
 
     def _copied(self, target: Target, snapshot: Snapshot) -> tuple[Tally, int]:
         """Bring the target to the state of the snapshot, and verify it."""

@@ -14,7 +14,7 @@ from keyplan.maintenance.backup_file import BackupHeader, BackupSection, kept_st
 from keyplan.maintenance.beside import Transfer
 from keyplan.maintenance.embedded_keys import EmbeddedKeys
 from keyplan.maintenance.index_states_kept import has_index_states, put_index_states
-from keyplan.maintenance.pair_digest import Tally
+from keyplan.maintenance.pair_digest import PairDigest, Tally
 from keyplan.maintenance.restored_indexes import IndexesAfterwards, put_indexes_right
 from keyplan.maintenance.transfers import Written, check_fits, held_exactly
 
@@ -62,7 +62,8 @@ def restore_store(
 
     prefix: another one than that of the backup; keys in values are then rewritten, where `layout` says which they are.
     is_overwriting: what is below the prefix is replaced, and keys that the backup does not have are removed. Otherwise nothing
-        that is there is changed, also when a stopped restore goes on: a write of somebody else ends it.
+        that is there is changed, also when a stopped restore goes on: a write of somebody else ends it, also of what the backup
+        has.
     layout: its indexes are checked afterwards, and put right, when it lies below the prefix.
     stop: when this is set the restore ends between two commits, with StoppedError, and goes on when it is called again.
     command: the words behind `keyplan` that go on with this restore when it is stopped, for who looks at the store's jobs.
@@ -83,27 +84,31 @@ def restore_store(
     _check(engine, path, header, new, held, command, stops)
     transfer = Transfer(engine, new, "restore", header.id, is_overwriting=is_overwriting, stops=stops)
 
-    def indexes_afterwards() -> IndexesAfterwards | None:
-        if layout is None or not layout.root.startswith(new):
-            return None
-        return put_indexes_right(engine, layout, stops=stops, progress=progress)
-
+    own = layout if layout is not None and layout.root.startswith(new) else None
+    mended = partial(put_indexes_right, engine, stops=stops, progress=progress)
     complete = transfer.found_complete(lambda: _compared(engine, path, header, new, held, stops))
     if complete is not None:
-        return replace(complete, indexes=indexes_afterwards())
+        # Why no stop behind a repair: no claim tells of this work, and what was repaired is no longer what would be brought.
+        return replace(complete, indexes=None if own is None else mended(own, is_resumed=False))
     target = transfer.begin(clock, command)
-    # Why first: whoever reads meanwhile must not be told that an index is whole.
-    put_index_states(target, kept_states(section))
+    if not transfer.is_mending:
+        # Why first: whoever reads meanwhile must not be told that an index is whole.
+        put_index_states(target, kept_states(section))
     with open_backup(path, of=header) as reader:
         written = Written()
         for _ in reader.sections():
             pairs = reader.pairs()
             wanted = pairs if held is None else held.rewritten(pairs)
-            written = target.reconcile(wanted, only_adds=not is_overwriting, progress=partial(told, "writing"))
-    told("verifying", written.tally.count)
-    target.read_back(written.tally)
-    target.verified(written.tally)
-    indexes = indexes_afterwards()
+            if transfer.is_mending:
+                tally = PairDigest.of(stops.each(wanted))
+                written = Written(unchanged=tally.count, tally=tally)
+            else:
+                written = target.reconcile(wanted, only_adds=not is_overwriting, progress=partial(told, "writing"))
+    if not transfer.is_mending:
+        told("verifying", written.tally.count)
+        target.read_back(written.tally)
+        target.verified(written.tally, is_mending=own is not None)
+    indexes = None if own is None else mended(own)
     target.finish()
     return RestoreReport("", new, written, 0 if held is None else held.count, indexes)
 
@@ -132,7 +137,8 @@ def _check(
             if number:
                 raise InvalidInputError(source=str(path), problem="a plain backup has one section")
             pairs = stops.each(reader.pairs())
-            check_fits(engine, new, pairs if held is None else held.rewritten(pairs), command=command)
+            wanted = pairs if held is None else held.rewritten(pairs)
+            check_fits(engine, new, wanted, source=header.id, command=command)
     if held is not None:
         held.count = 0
 

@@ -134,7 +134,8 @@ def restore_key_spaces(
     )
     allowed = policy if policy is not None else RestorePolicy()
     header, sections = work.look(frozenset(names))
-    whole = RegistryRestore.of(engine, path, header, clock) if not names and not allowed.rename_to else None
+    is_all = not names and not allowed.rename_to
+    whole = RegistryRestore.of(engine, path, header, clock, command) if is_all else None
     if whole is not None and whole.is_begun:
         whole.carry_out(actor, work.backoff, stops, command)
     is_fresh = whole is not None and not whole.has_registry
@@ -260,7 +261,7 @@ class _Restore:
                     self._told("checking", item=step.name)
                     pairs = self._stops.each(reader.pairs())
                     pairs = pairs if held is None else held.rewritten(pairs)
-                    check_fits(self._engine, prefix, pairs, command=self._command)
+                    check_fits(self._engine, prefix, pairs, source=header.id, command=self._command)
 
     # ---- step by step -------------------------------------------------------------------------------------------------------
 

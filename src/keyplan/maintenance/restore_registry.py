@@ -59,22 +59,27 @@ class RegistryRestore:
         """
 
     @classmethod
-    def of(cls, engine: Engine, path: Path, header: BackupHeader, clock: Clock) -> Self | None:
-        """Return the registry of a backup; None for one that has none. Raises InvalidInputError for one that none can be."""
+    def of(
+        cls, engine: Engine, path: Path, header: BackupHeader, clock: Clock, command: Sequence[str] = ()
+    ) -> Self | None:
+        """Return the registry of a backup; None for one that has none. `command` is what `carry_out` will be given.
+
+        Raises InvalidInputError for one that none can be, EngineLimitError.
+        """
         with open_backup(path, of=header) as reader:
             section = next(reader.sections(with_registry=True), None)
             if section is None or not section.is_registry:
                 return None
             kept = RegistryKept(reader.pairs(), source=str(path), at=header.created_at)
         found = cls(engine, path, header, clock, kept)
-        found._check()
+        found._check(command)
         return found
 
-    def _check(self) -> None:
+    def _check(self, command: Sequence[str]) -> None:
         with self._pairs() as pairs:
             refuse_unsound(pairs, self.kept.configuration, source=str(self._path))
         with self._pairs() as pairs:
-            check_fits(self._engine, REGISTRY_ROOT, pairs)
+            check_fits(self._engine, REGISTRY_ROOT, pairs, source=self._header.id, command=command)
 
     @contextmanager
     def _pairs(self) -> Iterator[Iterator[tuple[bytes, bytes]]]:

@@ -33,23 +33,30 @@ def put_indexes_right(
     layout: BoundLayout,
     *,
     stops: StopCheck = UNSTOPPED,
+    is_resumed: bool = True,
     progress: Callable[[Progress], None] | None = None,
 ) -> IndexesAfterwards:
     """Check the layout on the engine, carry out each repair that the records decide, and check again what is left.
 
-    Raises StoppedError when it is told to stop, between two batches of keys or two repairs.
+    Raises StoppedError when it is told to stop, between two batches of keys or two repairs. Without `is_resumed` the same work
+    does not find what is left when it is begun again, and a stop is not looked at any more behind a repair.
     """
     store = Store(engine)
+    repaired = 0
+
+    def check_stop() -> None:
+        if is_resumed or not repaired:
+            stops.check()
 
     def looked(now: Progress) -> None:
-        stops.check()
+        check_stop()
         if progress is not None:
             progress(now)
 
     first = check(store, layout, progress=looked)
-    repaired = 0
     left: list[str] = []
-    for finding in stops.each(first):
+    for finding in first:
+        check_stop()
         plan = plan_repairs(store, layout, [finding])
         done = sum(outcome.result is RepairResult.REPAIRED for outcome in carry_out(store, layout, plan))
         repaired += done

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import chain, zip_longest
 from typing import Any, Final, NamedTuple, Self
 
+import msgspec
 from msgspec import structs
 
 from keyplan.engine import (
@@ -96,15 +97,20 @@ def pairs_of(
 
 
 _CLAIM_BYTES: Final = 1_200
-"""Why: a claim without its command, and the guards of a commit, beside their keys."""
+"""Why: a claim without its command and its source, and the guards of a commit, beside their keys."""
+
+
+def _claim_bytes(source: str, command: Sequence[str]) -> int:
+    """How long a claim can become that holds these, which are as long as somebody makes them."""
+    return _CLAIM_BYTES + len(msgspec.json.encode((source, kept_command(command))))
 
 
 def check_fits(
-    engine: Engine, prefix: bytes, pairs: Iterable[tuple[bytes, bytes]], *, command: Sequence[str] = ()
+    engine: Engine, prefix: bytes, pairs: Iterable[tuple[bytes, bytes]], *, source: str, command: Sequence[str] = ()
 ) -> None:
     """Go through pairs that are to be written below `prefix`, to see whether the target takes them.
 
-    `command` is what the claim will hold, which is written beside each of them.
+    `source` and `command` are what the claim will hold, which is written beside each of them.
 
     Raises EngineLimitError when the target does not take one of them, with the first one's key, the limit, and how many there
     are; nothing is written here.
@@ -114,7 +120,7 @@ def check_fits(
     value_max = profile.value_bytes_max
     if profile.commit_bytes_max is not None:
         value_max = min(value_max or profile.commit_bytes_max, profile.commit_bytes_max)
-    beside = _CLAIM_BYTES + 2 * len(prefix) + len(" ".join(kept_command(command)).encode())
+    beside = _claim_bytes(source, command) + 2 * len(prefix)
     first: dict[str, object] = {}
     count = 0
     for key, value in pairs:
@@ -241,10 +247,14 @@ class Target:
             first = min((guard.key for guard in failed if guard.key is not None), default=self.prefix)
             raise TargetNotEmptyError(prefix=self.prefix, first_key=first, advice=_STRANGER_ADVICE) from error
 
-    def verified(self, tally: Tally) -> None:
-        """Write into the claim what was read back. What is found otherwise when the work goes on is somebody else's."""
+    def verified(self, tally: Tally, *, is_mending: bool = False) -> None:
+        """Write into the claim what was read back. What is found otherwise when the work goes on is somebody else's.
+
+        Unless `is_mending`: then this work goes on to put indexes right.
+        """
         self.job.tell("verified", tally.count)
-        self.commit((), claim=structs.replace(self.claim, stage="verified", done=tally.count, verified=tally.sha256))
+        facts = {"stage": "verified", "done": tally.count, "verified": tally.sha256, "is_mending": is_mending}
+        self.commit((), claim=structs.replace(self.claim, **facts))
 
     def finish(self) -> None:
         """Take the claim away: the work is done."""
@@ -364,7 +374,8 @@ class Target:
 
     @property
     def _room(self) -> CommitRoom:
-        return CommitRoom.of(self.engine.profile, operations=3, size=JOB_BYTES_MAX)
+        beside = JOB_BYTES_MAX + len(msgspec.json.encode(self.claim.source))
+        return CommitRoom.of(self.engine.profile, operations=3, size=beside)
 
     def read_back(self, expected: Tally) -> None:
         """Read the share from the start and compare it with what was brought. Raises CorruptionError when it differs."""
