@@ -77,7 +77,7 @@ def test_a_long_wait_hears_a_signal_that_another_thread_is_given() -> None:
 def test_the_first_signal_sets_a_stop_and_the_second_does_what_it_did_before() -> None:
     come: list[int] = []
     told = Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     for number in before:
         signal.signal(number, lambda number, _frame: come.append(number))
     try:
@@ -90,6 +90,9 @@ def test_the_first_signal_sets_a_stop_and_the_second_does_what_it_did_before() -
             assert come == [signal.SIGINT]
         signal.raise_signal(signal.SIGTERM)
         assert come == [signal.SIGINT, signal.SIGTERM]
+        with signals.stopped_by_signals(told.set) as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert (stop.by, len(come)) == (signal.SIGHUP, 2)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as events, and waiting for them: for processes that serve without asyncio's own way."""
+"""SIGTERM, SIGINT and SIGHUP as events, and waiting for them: for processes that serve without asyncio's own way."""
 
 import _thread
 import logging
@@ -14,6 +14,8 @@ __all__ = ["SignalStop", "call_from_signal", "stopped_by_signals", "told_by_sign
 
 _LOOK_SECONDS: Final = 0.5
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_STOPS: Final = (*_SIGNALS, signal.SIGHUP)
+"""Why also the last: a terminal that goes away is no reason to leave the batch that is under way."""
 
 
 def call_from_signal(act: Callable[[], object]) -> None:
@@ -72,7 +74,7 @@ def stopped_by_signals(told: Callable[[], object]) -> Generator[SignalStop, None
     thread than the main one no signal is heard, and the stop is never set.
     """
     stop = SignalStop()
-    found = {number: signal.getsignal(number) for number in _SIGNALS}
+    found = {number: signal.getsignal(number) for number in _STOPS}
     before = {number: handler for number, handler in found.items() if handler not in (signal.SIG_IGN, None)}
 
     def restore() -> None:

@@ -107,6 +107,7 @@ def test_every_exit_code_has_a_row_and_no_other() -> None:
         failures.NOT_INSTALLED,
         KeyplanError.exit_code,
         failures.OUTPUT_FAILED,
+        failures.HUNG_UP,
         failures.INTERRUPTED,
         failures.TERMINATED,
     )

@@ -16,10 +16,11 @@ import pytest
 from msgspec import structs
 
 import keyplan
+from keyplan.cli.registries import RegistryOptions
 from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, Put, WrappedEngine, open_engine
 from keyplan.keyspace import KeySpaces, open_key_space
 from keyplan.keyspace.rows import key_of
-from keyplan.maintenance import JobKind, open_jobs
+from keyplan.maintenance import JobKind, open_jobs, unfinished_work
 from keyplan.maintenance.claims import CLAIM_FORM, Claim, prefix_claim
 from keyplan.maintenance.migration.marks import STATE_FORM, state_key
 from keyplan.store import IndexStateKey, IndexStates
@@ -28,6 +29,7 @@ from tests.cli.layouts import Box, Shelf, Site
 from tests.maintenance import evolving
 
 LAYOUTS: Final = "tests.maintenance.evolving"
+HUNG_UP: Final = 129
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
 
@@ -151,6 +153,11 @@ def built(run: Keyplan) -> list[str]:
     return ["index", "build", "by_name", *at, "--records-per-second", "100000"]
 
 
+def dropped(_run: Keyplan) -> list[str]:
+    boxes_in("lmdb:./store.kv")
+    return ["index", "drop", "by_name", "--store", "lmdb:./store.kv", "--layout", SITE]
+
+
 def swept(run: Keyplan) -> list[str]:
     spaces_in("lmdb:./store.kv")
     at = ["--store", "lmdb:./store.kv"]
@@ -180,6 +187,7 @@ STORIES: Final = [
     pytest.param(JobKind.MIGRATION, migrated("--switched"), 3, id="migrate-switched"),
     pytest.param(JobKind.MIGRATION, migrated("--clean-up"), 3, id="migrate-clean-up"),
     pytest.param(JobKind.INDEX, built, 4, id="index-build"),
+    pytest.param(JobKind.INDEX, dropped, 1, id="index-drop"),
     pytest.param(JobKind.DELETION, swept, 2, id="keyspace-sweep"),
     pytest.param(JobKind.INDEX, reindexed, 4, id="runm-reindex"),
     pytest.param(JobKind.INDEX, indexed, 4, id="cloudchamber-index"),
@@ -225,7 +233,8 @@ def test_what_is_told_to_stop_ends_between_two_batches_and_goes_on_with_the_comm
 ) -> None:
     ends: list[tuple[list[tuple[bytes, bytes]], object]] = []
     stopped = 0
-    for number in (0, 1, least, 2 * least, 100):
+    numbers = sorted({0, 1, least, 2 * least, 100})
+    for number in numbers:
         home = tmp_path / str(number)
         home.mkdir()
         monkeypatch.chdir(home)
@@ -246,21 +255,22 @@ def test_what_is_told_to_stop_ends_between_two_batches_and_goes_on_with_the_comm
             assert answer.code == 0, answer.err
         ends.append((content(store), left_open(run, store)))
     assert stopped
-    assert ends == ends[-1:] * 5
+    assert ends == ends[-1:] * len(numbers)
 
 
-def test_ctrl_c_stops_too_and_the_error_is_json_where_that_is_asked_for(
-    run: Keyplan, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, INTERRUPTED), (signal.SIGHUP, HUNG_UP)])
+def test_ctrl_c_and_the_end_of_the_terminal_stop_too_and_the_error_is_json_where_that_is_asked_for(
+    run: Keyplan, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
 ) -> None:
     command = copied(run)
-    # Why: a test that runs in the background of a shell has it ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Why: a test that runs in the background of a shell, or under nohup, has it ignored.
+    before = signal.signal(number, signal.default_int_handler)
     try:
-        with told_at(monkeypatch, 1, signal.SIGINT):
+        with told_at(monkeypatch, 1, number):
             answer = run(*command, "--json")
     finally:
-        signal.signal(signal.SIGINT, before)
-    assert answer.code == INTERRUPTED
+        signal.signal(number, before)
+    assert answer.code == code
     error = json.loads(answer.err.splitlines()[-1])
     here = Path.cwd()
     again = f"keyplan copy --from lmdb:{here}/source.kv --prefix /site/ --to lmdb:{here}/store.kv"
@@ -277,6 +287,34 @@ def test_a_second_signal_of_either_kind_ends_the_command_at_once(run: Keyplan, m
     assert Told.after == 0
     [job] = run("jobs", "--json", "--store", "lmdb:./store.kv").documents
     assert run(*shlex.split(job["command"])[1:]).code == 0
+
+
+def test_the_printed_command_names_the_store_of_the_settings_from_any_folder(
+    run: Keyplan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    for folder in (home, elsewhere):
+        folder.mkdir()
+    monkeypatch.chdir(home)
+    restored(run)
+    Path("keyplan.toml").write_text('store = "lmdb:./store.kv"\n')
+    with told_at(monkeypatch, 1, signal.SIGTERM):
+        answer = run("restore", "a.kpb")
+    assert answer.code == TERMINATED
+    again = re.search(r"`(keyplan .*)` goes on with it", answer.err)
+    assert again is not None
+    monkeypatch.chdir(elsewhere)
+    assert run(*shlex.split(again[1])[1:]).code == 0
+    assert content(f"lmdb:{home}/store.kv") == content(f"lmdb:{home}/source.kv")
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_the_printed_command_names_the_registry_that_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = RegistryOptions(store="lmdb:./a", server="http://s", token_file=Path("t"))
+    monkeypatch.setenv("KEYPLAN_SERVER", "http://s")
+    assert options.passed_over == ("server", "token_file"), "a store was typed"
+    monkeypatch.setenv("KEYPLAN_STORE", "lmdb:./a")
+    assert options.passed_over == ("store",), "the environment names both, and a server comes first"
 
 
 def left_open(run: Keyplan, store: str) -> list[tuple[str, str]]:
@@ -327,7 +365,10 @@ def test_a_backup_whose_name_is_no_text_is_restored_and_its_job_is_told_without_
     with killed_at(monkeypatch, 2):
         assert run(*command).code == INTERRUPTED
     [job] = run("jobs", "--json", "--store", "lmdb:./store.kv").documents
-    assert (job["command"], "give `keyplan restore FILE` with the backup" in job["remedy"]) == (None, True)
+    assert (
+        job["command"],
+        f"give `keyplan restore FILE --store lmdb:{Path.cwd()}/store.kv` of the backup" in job["remedy"],
+    ) == (None, True)
     assert run(*command).code == 0
     assert content("lmdb:./store.kv") == content("lmdb:./source.kv")
 
@@ -367,7 +408,12 @@ def test_what_a_program_began_is_told_with_what_is_to_be_done(site: Keyplan) -> 
             store.engine.commit(Commit((), (Put(prefix_claim(name), CLAIM_FORM.encode(claim)),)))
         found = {job.subject: job for job in open_jobs(store)}
         assert found["into /c/"].command == ("copy", "--from", "lmdb:/other.kv", "--prefix", "/c/")
-        assert found["into /r/"].remedy == "give `keyplan restore FILE --prefix /r/` with the backup backup-7"
+        words = "`keyplan restore FILE --prefix /r/ --store URL` of the backup backup-7"
+        assert found["into /r/"].remedy == f"give {words}"
+        with store.engine.snapshot() as snapshot:
+            told = dict(unfinished_work(snapshot, [b"/"]))
+        assert told[b"/r/"].endswith(f" goes on with {words}")
+        assert told[b"/c/"].endswith(f" goes on with `{found['into /c/'].command_line()}`")
         for name in (b"/c/", b"/r/"):
             store.engine.commit(Commit((), (Delete(prefix_claim(name)),)))
 

@@ -22,6 +22,7 @@ from keyplan.errors import (
 
 __all__ = [
     "FINDINGS",
+    "HUNG_UP",
     "INTERRUPTED",
     "NOT_INSTALLED",
     "OUTPUT_FAILED",
@@ -47,6 +48,9 @@ NOT_INSTALLED: Final = 69
 
 OUTPUT_FAILED: Final = 74
 """The output could not be written: a full disk behind `>`."""
+
+HUNG_UP: Final = 129
+"""Stopped by SIGHUP, the end of its terminal, as shells count it."""
 
 INTERRUPTED: Final = 130
 """Ended by Ctrl-C, as shells count it."""

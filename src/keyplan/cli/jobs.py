@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from signal import SIGTERM
-from typing import TYPE_CHECKING, Any
+from signal import SIGHUP, SIGTERM, Signals
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from keyplan import signals
-from keyplan.cli.failures import FINDINGS, TERMINATED, print_hint
+from keyplan.cli.failures import FINDINGS, HUNG_UP, TERMINATED, print_hint
 from keyplan.cli.options import (
     SETTINGS_FILE,
     ConfigOption,
@@ -23,6 +23,7 @@ from keyplan.cli.options import (
     StoreOption,
     Unfinished,
     absolute_url,
+    read_settings,
     store_of_option,
     store_url_of_option,
 )
@@ -46,7 +47,7 @@ def jobs_command(*, store: StoreOption = None, config: ConfigOption = None, json
 
     url = absolute_url(store_url_of_option(store, config))
     with store_of_option(store, config, readonly=True, unfinished=Unfinished.PASSED) as opened:
-        found = open_jobs(opened.engine)
+        found = open_jobs(opened.engine, url=url)
     for job in found:
         print_answer(_plain(job, url), *_lines(job, url), json=json)
     if not found and not json:
@@ -107,8 +108,8 @@ def words_of(
 ) -> tuple[str, ...]:
     """Return the words behind `keyplan` that give the running command again, from any folder; --store only `with_store`.
 
-    What the environment and the settings said is said; files are named from the root. Options of `leaves_out` are not given,
-    nor is --json, and the parameters of `replaced` have those values.
+    What the environment and the settings said is said; files are named from the root, and so is the store of the settings.
+    Options of `leaves_out` are not given, nor is --json, and the parameters of `replaced` have those values.
     """
     words: list[str] = []
     arguments: list[str] = []
@@ -116,8 +117,8 @@ def words_of(
     values = {**context.params, **(replaced or {})}
     if not with_store:
         left_out.add("store")
-    elif values.get("store"):
-        values["store"] = absolute_url(values["store"])
+    elif "store" in values and (url := values["store"] or read_settings(values.get("config")).store):
+        values["store"] = absolute_url(url)
     for parameter in context.command.params:
         name = parameter.name or ""
         if name in left_out or not parameter.expose_value:
@@ -159,11 +160,21 @@ class _TerminatedError(StoppedError):
     exit_code = TERMINATED
 
 
+class _HungUpError(StoppedError):
+    """The work was stopped by SIGHUP."""
+
+    exit_code = HUNG_UP
+
+
+_KINDS: Final[Mapping[Signals | None, type[StoppedError]]] = {SIGTERM: _TerminatedError, SIGHUP: _HungUpError}
+
+
 @contextmanager
 def stopped_by_signals(words: Callable[[], Sequence[str]]) -> Iterator[signals.SignalStop]:
-    """Give what the first Ctrl-C or SIGTERM sets, for work that ends by it between two batches; the second ends all at once.
+    """Give what the first Ctrl-C, SIGTERM or SIGHUP sets, for work that ends by it between two batches.
 
-    Raises StoppedError with the command of these words, which goes on with the work: `words_of` with the store, asked for then.
+    The second signal ends all at once. Raises StoppedError with the command of these words, which goes on with the work:
+    `words_of` with the store, asked for then.
     """
     stop = signals.SignalStop()
     hint = "stopping as soon as the batch under way is written; the signal once more ends the command at once"
@@ -171,6 +182,6 @@ def stopped_by_signals(words: Callable[[], Sequence[str]]) -> Iterator[signals.S
         with signals.stopped_by_signals(partial(print_hint, hint)) as stop:
             yield stop
     except StoppedError as error:
-        kind = _TerminatedError if stop.by is SIGTERM else StoppedError
+        kind = _KINDS.get(stop.by, StoppedError)
         remedy = f"`{shlex.join(['keyplan', *words()])}` goes on with it; `keyplan jobs` lists what stands open"
         raise kind(**{**error.facts, "remedy": remedy}) from error

@@ -1,6 +1,6 @@
 """The commands `keyplan keyspace ...` about key spaces of a registry, one or all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event
 from typing import Annotated, Any, Final
@@ -181,9 +181,14 @@ def delete(
             raise typer.Abort
         keyspace = registry.delete(name, expected=meant)
         if wait:
-            with stopped_by_signals(partial(words_of, context, with_store=True)) as stop:
+            with stopped_by_signals(_again(context, at)) as stop:
                 keyspace = _completed(registry, name, StopCheck(stop, f"the removal of what {name} held"))
     print_key_space(keyspace, json=at.json)
+
+
+def _again(context: typer.Context, at: RegistryOptions) -> Callable[[], Sequence[str]]:
+    """What gives the words of the running command, about the same registry whatever the environment names."""
+    return partial(words_of, context, leaves_out=at.passed_over, with_store=True)
 
 
 def _completed(registry: RegistryOperations, name: str, stops: StopCheck) -> KeySpace:
@@ -216,7 +221,7 @@ def sweep(
         for name in names or []:
             registry.get(name)  # Why: a mistyped name is an error, before anything is removed.
         wanted = names or [keyspace.name for keyspace in registry.all(state=State.DELETING)]
-        with stopped_by_signals(partial(words_of, context, with_store=True)) as stop, progress_bar("sweep") as shown:
+        with stopped_by_signals(_again(context, at)) as stop, progress_bar("sweep") as shown:
             step = _step(registry, keys_per_second, stop)
             results = [
                 _swept(step, name, shown, StopCheck(stop, f"the removal of what {name} held")) for name in wanted

@@ -337,7 +337,14 @@ def index_drop_command(
 ) -> None:
     """Make an index write-only, then remove its entries. Records stay as they are; `build` makes the entries again."""
     with at.opened() as open_layout, stopped_by_signals(partial(words_of, context, with_store=True)) as stop:
-        removed = drop_index(open_layout.store, open_layout.bound, index, stop=stop, command=_building(context))
+        removed = drop_index(
+            open_layout.store,
+            open_layout.bound,
+            index,
+            stop=stop,
+            command=words_of(context),
+            command_afterwards=_building(context),
+        )
     print_text(f"{index} is write-only: {removed} entries removed")
 
 

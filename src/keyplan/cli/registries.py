@@ -134,6 +134,11 @@ class RegistryOptions(NamedTuple):
         with HttpKeySpaces(server, token=_token(self.token_file), verify=_authority()) as behind_http:
             yield behind_http
 
+    @property
+    def passed_over(self) -> tuple[str, ...]:
+        """The options that say nothing here: those of a server where a store is meant, and the other way round."""
+        return ("store",) if self.server is not None and not self._is_store_meant() else ("server", "token_file")
+
     def _is_store_meant(self) -> bool:
         is_store_typed = self.store is not None and self.store != os.environ.get(STORE_VARIABLE)
         return is_store_typed and self.server == os.environ.get(SERVER_VARIABLE)

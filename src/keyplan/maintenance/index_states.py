@@ -98,14 +98,21 @@ def prepare_index(store: Store, layout: Layout | BoundLayout, name: str, *, comm
 
 
 def drop_index(
-    store: Store, layout: Layout | BoundLayout, name: str, *, stop: Stop | None = None, command: Sequence[str] = ()
+    store: Store,
+    layout: Layout | BoundLayout,
+    name: str,
+    *,
+    stop: Stop | None = None,
+    command: Sequence[str] = (),
+    command_afterwards: Sequence[str] = (),
 ) -> int:
     """Make an index write-only, then remove its entries, batch by batch; return how many were removed.
 
     Readers are refused from the beginning, and the index stays write-only: building it again makes it readable. Entries that
     writers make meanwhile may stay. Records are not touched. Raises UnknownNameError; CommitConflictError when another
     maintainer wrote the index's state since, as a build does: nothing is removed from an index that somebody builds. When
-    `stop` is set it ends between two batches, with StoppedError. `command` as for `prepare_index`.
+    `stop` is set it ends between two batches, with StoppedError. `command` are the words behind `keyplan` that go on with it
+    then, `command_afterwards` those that build the index when it is dropped, for who looks at the store's jobs.
     """
     bound = bound_layout_of(layout)
     index = index_named(bound, name)
@@ -120,6 +127,11 @@ def drop_index(
         if own:
             store.engine.commit(Commit((held.guard,), tuple(Delete(raw_key) for raw_key in own), held.epoch))
         removed += len(own)
+    if command or command_afterwards:
+        kept = kept_command(command_afterwards)
+        state = IndexState(IndexStage.WRITE_ONLY, index_definition(index), run=uuid4().hex, command=kept)
+        dropped = Put(index_state_key(index), index_state_value(state), NO_LEASE)
+        store.engine.commit(Commit((held.guard,), (dropped,), held.epoch))
     return removed
 
 

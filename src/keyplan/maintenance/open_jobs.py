@@ -3,7 +3,6 @@
 A record that cannot be read is an entry of the list, and hides no other.
 """
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum, auto
@@ -14,7 +13,7 @@ from keyplan.errors import CorruptionError, InvalidKeyError
 from keyplan.jobs import Holder, JobRecord, command_line
 from keyplan.keyspace import KeySpaceRegistry, State, rows_of, value_of
 from keyplan.layout import BoundTable, shown_key
-from keyplan.maintenance.claims import Claim, Transfers, command_of, prefix_claim, space_claim
+from keyplan.maintenance.claims import Claim, Transfers, command_of, prefix_claim, shown_command, space_claim
 from keyplan.maintenance.migration import Migrations
 from keyplan.maintenance.migration.marks import MigrationState, Stage
 from keyplan.ring import RING_KEY, read_description
@@ -61,8 +60,8 @@ class OpenJob:
         return command_line(self.command, store) if self.command else ""
 
 
-def open_jobs(store: Store | Engine) -> list[OpenJob]:
-    """Return the jobs that stand open in a store, those within its key spaces included.
+def open_jobs(store: Store | Engine, *, url: str = "") -> list[OpenJob]:
+    """Return the jobs that stand open in a store, those within its key spaces included. `url` is the store's, for remedies.
 
     Copies and restores that have not ended, migrations that are not cleaned up, indexes that are not built, key spaces whose
     data is being removed; the growth of a ring that the store is a database of. Nothing is written. A job of another kind
@@ -70,21 +69,21 @@ def open_jobs(store: Store | Engine) -> list[OpenJob]:
     """
     engine = store.engine if isinstance(store, Store) else store
     with engine.snapshot() as snapshot:
-        found = [*_growth(snapshot), *_own(snapshot)]
+        found = [*_growth(snapshot), *_own(snapshot, url)]
         is_begun = any(job.raw_key == prefix_claim(KeySpaceRegistry.bound().root) for job in found)
-        found += _of_key_spaces(snapshot, is_registry_coming=is_begun)
+        found += _of_key_spaces(snapshot, url, is_registry_coming=is_begun)
         spaces = [row.value for row in rows_of(snapshot, "records") if row.value is not None]
         for space in spaces:
             if space.state is not State.DELETED:
                 # Why of the same state: in a later one, another key space may have the prefix.
                 share = PrefixedSnapshot(snapshot, KeyPrefix(bytes.fromhex(space.prefix)))
-                found += [replace(job, keyspace=space.name) for job in _own(share)]
+                found += [replace(job, keyspace=space.name) for job in _own(share, url)]
     return found
 
 
-def _own(snapshot: Snapshot) -> Iterator[OpenJob]:
+def _own(snapshot: Snapshot, url: str) -> Iterator[OpenJob]:
     """The jobs of a store, or of a key space as one."""
-    yield from _transfers(snapshot)
+    yield from _transfers(snapshot, url)
     migrations = list(_rows(snapshot, Migrations.bound().tables["states"]))
     yield from (job for row in migrations for job in _migration(row))
     building = {
@@ -100,7 +99,7 @@ def _own(snapshot: Snapshot) -> Iterator[OpenJob]:
 # ---- kinds ---------------------------------------------------------------------------------------------------------------
 
 
-def _transfers(snapshot: Snapshot) -> Iterator[OpenJob]:
+def _transfers(snapshot: Snapshot, url: str) -> Iterator[OpenJob]:
     for row in _rows(snapshot, Transfers.bound().tables["prefixes"]):
         into = f"into {shown_key(row.key) or 'the whole store'}"
         if row.value is None:
@@ -113,11 +112,11 @@ def _transfers(snapshot: Snapshot) -> Iterator[OpenJob]:
         kind = JobKind.COPY if claim.kind == "copy" else JobKind.RESTORE
         command, remedy = command_of(claim, row.key), ""
         if "FILE" in command:
-            remedy, command = f"give `keyplan {shlex.join(command)}` with the backup {claim.source}", ()
+            remedy, command = f"give {shown_command(claim, command, url)}", ()
         yield _told(OpenJob(kind, row.raw_key, into, remedy=remedy), claim, command)
 
 
-def _of_key_spaces(snapshot: Snapshot, *, is_registry_coming: bool) -> Iterator[OpenJob]:
+def _of_key_spaces(snapshot: Snapshot, url: str, *, is_registry_coming: bool) -> Iterator[OpenJob]:
     for row in rows_of(snapshot, "records"):
         if row.value is None:
             remedy = "`keyplan doctor --repair` puts the registry right where its other records say how"
@@ -126,7 +125,7 @@ def _of_key_spaces(snapshot: Snapshot, *, is_registry_coming: bool) -> Iterator[
         elif row.value.state is State.DELETING:
             yield _deletion(snapshot, row.value)
         elif row.value.state is State.RESTORING:
-            job = _restored(snapshot, row.value)
+            job = _restored(snapshot, row.value, url)
             # Why: the claims of key spaces come with the end of the restore of their registry, which is listed.
             if not (job.problem and is_registry_coming):
                 yield job
@@ -144,14 +143,15 @@ def _deletion(snapshot: Snapshot, space: Any) -> OpenJob:
     return replace(job, raw_key=row.raw_key, stage=stage, done=row.value.deleted_keys, command=command)
 
 
-def _restored(snapshot: Snapshot, space: Any) -> OpenJob:
+def _restored(snapshot: Snapshot, space: Any, url: str) -> OpenJob:
     row = next(_rows(snapshot, Transfers.bound().tables["spaces"], space.name), None)
     job = OpenJob(JobKind.RESTORE, space_claim(space.name), f"key space {space.name}")
     claim: Claim | None = None if row is None else row.value
     if claim is None or claim.generation != space.generation:
-        remedy = f"restore it anew: `keyplan keyspace restore FILE {space.name} --on-conflict overwrite`"
+        anew = ("keyspace", "restore", "FILE", space.name, "--on-conflict", "overwrite")
+        remedy = f"restore it anew: `{command_line(anew, url)}`"
         return replace(job, problem="the record of its restore is gone, or cannot be read", remedy=remedy)
-    remedy = "" if claim.command else f"give `keyplan keyspace restore FILE` with the backup {claim.source}"
+    remedy = "" if claim.command else f"give {shown_command(claim, ('keyspace', 'restore', 'FILE'), url)}"
     return _told(replace(job, remedy=remedy), claim, claim.command)
 
 
