@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 import msgspec
 import pytest
@@ -33,6 +34,7 @@ from keyplan.errors import (
     TargetTakenError,
 )
 from keyplan.files import new_file
+from keyplan.jobs import Progress
 from keyplan.keyspace import KeySpaces, open_key_space
 from keyplan.layout import Index, Layout, Table
 from keyplan.maintenance import (
@@ -171,6 +173,26 @@ def test_what_is_written_into_stopped_work_is_not_taken_away_by_the_same_command
         else:
             restore_store(inner, tmp_path / "all.kpb", is_overwriting=True)
         assert content_of(inner) == CONTENT
+
+
+@pytest.mark.parametrize("what", [*STRANGERS][:4])
+def test_what_is_written_into_the_target_of_a_copy_that_follows_is_told_and_never_lost(
+    source: Engine, what: str
+) -> None:
+    stranger, until = STRANGERS[what], Event()
+
+    def told(now: Progress) -> None:
+        if now.stage == "following" and not until.is_set():
+            inner.commit(Commit((), (stranger,)))
+            source.commit(Commit((), (Put(b"/site/later", b""), Delete(b"/site/00007"))))
+        if now.stage == "following" and inner.value(b"/site/later") is not None:
+            until.set()
+
+    with MemoryEngine() as inner:
+        with pytest.raises(TargetNotEmptyError):
+            copy_store(source, inner, source_name="a", follow_until=until, progress=told)
+        assert inner.value(stranger.key) == (stranger.value if isinstance(stranger, Put) else None)
+        assert inner.value(b"/site/00007") is None
 
 
 def test_a_stopped_copy_goes_on_when_the_source_has_changed(source: Engine) -> None:

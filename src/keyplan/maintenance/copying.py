@@ -22,7 +22,6 @@ from keyplan.engine import (
     Entry,
     Event,
     KeyRange,
-    Mutation,
     Put,
     Snapshot,
 )
@@ -93,7 +92,8 @@ def copy_store(
     takes_unfinished: what a restore or a copy has brought into the source so far is copied although it has not ended.
     progress: told of its stage: checking, copying, verifying, following.
     follow_until: after the snapshot apply each revision of the source as it comes, in order and each in one commit as far as
-        the target's limits allow, until this is set; then bring the target to the source's latest state, and verify that.
+        the target's limits allow, until this is set; then bring the target to the source's latest state, and verify that. What
+        somebody else has written into the target meanwhile ends it with TargetNotEmptyError, unless it is overwriting.
     stop: when this is set the copy ends between two commits, with StoppedError, and goes on when it is called again.
     command: the words behind `keyplan` that go on with this copy when it is stopped, for who looks at the target's jobs.
 
@@ -230,8 +230,7 @@ class _Copying:
 
     def _follow(self, target: Target, revision: int, until: Stop) -> None:
         """Apply what is committed to the source after `revision`, until told to end."""
-        # Why without the account: events are applied as they come, without a look at what they replace.
-        target.commit((), claim=structs.replace(target.claim, followed=revision, is_copied=True, written=""))
+        target.commit((), claim=structs.replace(target.claim, followed=revision, is_copied=True))
         while not until.is_set():
             try:
                 revision = self._followed_on(target, revision, until)
@@ -256,14 +255,10 @@ class _Copying:
     def _applied(self, target: Target, revision: int, events: Sequence[Event]) -> None:
         mutations = [self._mutation(event) for event in events if event.key not in TRANSFER_AREA]
         target.job.tell("following", self._written.tally.count)
-        claim = structs.replace(target.claim, followed=revision)
-        *parts, last = list(target.batches(mutations)) or [[]]
-        for part in parts:
-            target.commit(part)
-        target.commit(last, claim=claim)
+        target.apply(mutations, structs.replace(target.claim, followed=revision))
         self._followed += 1
 
-    def _mutation(self, event: Event) -> Mutation:
+    def _mutation(self, event: Event) -> Put | Delete:
         entry = event.entry
         if entry is None or (entry.lease != NO_LEASE and not self._keeps_leased):
             return Delete(event.key)

@@ -368,6 +368,23 @@ class Target:
         if batch.mutations:
             yield batch
 
+    def apply(self, mutations: Sequence[Put | Delete], claim: Claim) -> None:
+        """Write these, each key once, as many at a time as one commit takes.
+
+        Every write is guarded by what was seen at its key; the last commit writes `claim`, with the account where one is kept.
+        Raises TargetNotEmptyError when somebody else writes there at this moment.
+        """
+        with self.engine.snapshot() as snapshot:
+            seen = snapshot.get_many([mutation.key for mutation in mutations])
+        changes = (_Change(*pair) for pair in zip(mutations, seen, strict=True) if pair[1] or isinstance(pair[0], Put))
+        # Why one behind each: what lies between the keys is not looked at, and is in no guard.
+        apart = chain.from_iterable((change, _Change(None, None)) for change in changes)
+        *parts, last = list(self._guarded(apart, only_adds=False)) or [_Batch()]
+        for part in parts:
+            self.commit(part.mutations, guards=part.guards, claim=self._accounted(part))
+        account = self._accounted(last) or self.claim
+        self.commit(last.mutations, guards=last.guards, claim=structs.replace(claim, written=account.written))
+
     def batches(self, mutations: Iterable[Mutation]) -> Iterator[list[Mutation]]:
         """Yield the mutations in order, as many at a time as one commit takes beside the claim."""
         return cut(mutations, self._room)
