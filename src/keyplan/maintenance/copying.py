@@ -200,6 +200,9 @@ class _Copying:
         """Bring the target to the state of the snapshot, and verify it."""
         self._leased = 0
         self._require_whole(snapshot)
+        if target.claim.is_copied:
+            # Why: while it is brought to another state, it is no copy of the one that the claim tells.
+            target.commit((), claim=structs.replace(target.claim, is_copied=False))
         put_index_states(target, index_states_below(snapshot, self._prefix))
         written = target.reconcile(
             self._pairs(snapshot),
@@ -237,7 +240,7 @@ class _Copying:
             except HistoryCompactedError:
                 # Why: the changes in between are gone, but their outcome is not.
                 _, revision = self._as_of_one_state(partial(self._copied, target))
-                target.commit((), claim=structs.replace(target.claim, followed=revision))
+                target.commit((), claim=structs.replace(target.claim, followed=revision, is_copied=True))
 
     def _followed_on(self, target: Target, revision: int, until: Stop) -> int:
         watch = self._source.watch(KeyRange.of_prefix(self._prefix), after=revision)
