@@ -165,9 +165,9 @@ def restores() -> Iterator[Scene]:
     yield Scene("restore", plain(job=_restores(path)))
     yield Scene("restore with the layout", plain(job=_restores(path, layout=Site.bound())))
     lacking = _backup("lacking", _fill_lacking)
-    yield Scene(
-        "restore with the layout of what lacks index entries", plain(job=_restores(lacking, layout=Site.bound()))
-    )
+    # Why it may be told so: killed behind its end it has mended indexes, and the place is not what the backup has.
+    mending = plain(job=_restores(lacking, layout=Site.bound()), told=(TargetNotEmptyError,))
+    yield Scene("restore with the layout of what lacks index entries", mending)
     yield Scene("restore below another prefix", plain(job=_restores(path, prefix=b"/else/"), holds=_no_open_work))
     yield Scene(
         "restore over", plain(job=_restores(path, is_overwriting=True), setup=_fill_otherwise, beside=_write_record)
