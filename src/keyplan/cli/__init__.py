@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from keyplan.cli.audit_log import AuditOptions
     from keyplan.cli.failures import print_hint
     from keyplan.cli.jobs import stopped_by_signals, words_of
     from keyplan.cli.options import (
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from keyplan.cli.transfer import brought_into
 
 __all__ = [
+    "AuditOptions",
     "ConfigOption",
     "JsonOption",
     "LayoutOption",
@@ -54,6 +56,7 @@ __all__ = [
 _MODULES: Final = {
     "failures": ("print_hint",),
     "jobs": ("stopped_by_signals", "words_of"),
+    "audit_log": ("AuditOptions",),
     "options": (
         *("ConfigOption", "JsonOption", "LayoutOption", "ParameterOption", "StoreOption", "Unfinished"),
         *("absolute_url", "layout_of_option", "root_parameters", "spread", "store_of_option", "store_url_of_option"),

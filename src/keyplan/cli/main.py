@@ -100,6 +100,7 @@ COMMANDS: Final = {
     "access": Command(
         "keyplan.cli.access", "Say who may do what: principals, their tokens and grants, in an access file."
     ),
+    "audit-log": Command("keyplan.cli.audit_log", "Read and verify who changed what: a server's log, or a registry's."),
     "completion": Command("keyplan.cli.main", "Print the script that completes keyplan's commands in a shell."),
 }
 
@@ -218,7 +219,7 @@ def _command(name: str) -> Any:
     from keyplan.cli.options import spread  # noqa: PLC0415
 
     command = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
-    command.command(name)(spread(getattr(module, f"{name}_command")))
+    command.command(name)(spread(getattr(module, f"{name.replace('-', '_')}_command")))
     return _with_bounded_numbers(get_command(command))
 
 

@@ -1,4 +1,4 @@
-"""A registry of key spaces as commands name it, in a store or behind a server; `keyplan keyspace init|config|audit`."""
+"""A registry of key spaces as commands name it, in a store or behind a server; `keyplan keyspace init|config`."""
 
 import getpass
 import json as json_text
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 import typer
 
-from keyplan.cli.failures import end_with_findings, print_hint
+from keyplan.cli.failures import print_hint
 from keyplan.cli.options import (
     STORE_VARIABLE,
     ConfigOption,
@@ -23,7 +23,7 @@ from keyplan.cli.options import (
     read_text,
     store_of_option,
 )
-from keyplan.cli.output import print_answer, print_grid, print_json, print_lines, print_record, print_text
+from keyplan.cli.output import print_lines, print_record, print_text
 from keyplan.errors import InvalidInputError, StoreMissingError
 from keyplan.keyspace import (
     PREFIX_CODECS,
@@ -41,7 +41,6 @@ __all__ = [
     "ExpectedOption",
     "NameArgument",
     "RegistryOptions",
-    "audit",
     "configure",
     "expected_identity",
     "init",
@@ -301,37 +300,3 @@ def _switch(assignment: str) -> tuple[str, Any]:
     except (ValueError, RecursionError) as error:
         problem = f"the value of {name} is not JSON, as in true, 60 or '[\"6d\"]'"
         raise InvalidInputError(source="NAME=VALUE", problem=problem) from error
-
-
-def audit(
-    *,
-    after: Annotated[int, typer.Option("--after", metavar="N", min=0, help="Only entries after this number.")] = 0,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many.")] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Verify that the log is as it was written; exit code 1 when it is not.")
-    ] = False,
-    at: RegistryOptions,
-) -> None:
-    """Print the audit log of the registry: number, time, user, act, key space, detail."""
-    with at.opened(readonly=True) as registry:
-        if verify:
-            _verified(registry, json=at.json)
-            return
-        rows: list[list[str]] = []
-        for item in registry.audit(after=after, limit=limit):
-            if at.json:
-                print_json(item.to_json())
-            entry = item.entry
-            facts = " ".join(f"{name}={value}" for name, value in entry.detail.items())
-            rows.append([str(item.number), entry.at, entry.actor, entry.act, entry.name, facts])
-    if not at.json:
-        print_grid(("number", "at", "who", "act", "key space", "detail"), rows)
-
-
-def _verified(registry: RegistryOperations, *, json: bool) -> None:
-    verdict = registry.verify_audit()
-    words = f"broken at entry {verdict.broken_at}: {verdict.problem}"
-    if verdict.is_whole:
-        words = f"{verdict.entries} entries, each follows from the one before; the last has the digest {verdict.head}"
-    print_answer(verdict._asdict(), words, json=json)
-    end_with_findings(not verdict.is_whole)

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import typer
 
+from keyplan.cli.audit_log import AuditOptions
 from keyplan.cli.options import ConfigOption, StoreOption, layout_of_option, read_settings, store_url_of_option
 from keyplan.errors import InvalidInputError
 from keyplan.server import (
@@ -147,6 +148,7 @@ def serve_command(
     layout: LayoutsOption = None,
     callers: CallerOptions,
     tls: TlsOptions,
+    audit: AuditOptions,
     body_bytes_max: Annotated[
         int, typer.Option("--body-bytes", metavar="N", min=1, help="At most so many bytes in a request's body.")
     ] = BODY_BYTES_MAX,
@@ -182,6 +184,8 @@ def serve_command(
         grace_seconds=grace_seconds,
         body_bytes_max=body_bytes_max,
         has_to_exist=no_create,
+        audit_log=audit.audit_log,
+        audit_syncs=audit.syncs(),
     )
     configure_logs(level=log_level)
     serve(options, on_listening=_print_addresses)

@@ -35,6 +35,8 @@ from keyplan.errors.rings import RingMismatchError, SplitCommitError
 from keyplan.errors.tree import (
     AccessDeniedError,
     AlreadyExistsError,
+    AuditLogError,
+    AuditLogIncompleteError,
     CommitConflictError,
     CommitOutcomeUnknownError,
     ConflictError,
@@ -78,6 +80,8 @@ from keyplan.errors.tree import (
 __all__ = [
     "AccessDeniedError",
     "AlreadyExistsError",
+    "AuditLogError",
+    "AuditLogIncompleteError",
     "CommitConflictError",
     "CommitOutcomeUnknownError",
     "ConflictError",

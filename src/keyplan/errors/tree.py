@@ -37,6 +37,8 @@
     │       ├── StoreMissingError           there is no store, and none was to be made
     │       └── StoreUnreachableError       no server answers there, or not yet
     ├── AccessDeniedError               nothing that was granted allows it: ask for a grant
+    ├── AuditLogError                   what is to be told before a change cannot be: nothing was changed
+    │   └── AuditLogIncompleteError       the change was made, and the log does not say so yet
     ├── CorruptionError                 stored bytes break an invariant: run `keyplan check`
     ├── StoppedError                    long work was told to stop between two batches: begin it again
     └── KeySpaceError                   the registry of key spaces: see keyspaces.py
@@ -55,6 +57,8 @@ from keyplan.grpc_status import GrpcStatus
 __all__ = [
     "AccessDeniedError",
     "AlreadyExistsError",
+    "AuditLogError",
+    "AuditLogIncompleteError",
     "CommitConflictError",
     "CommitOutcomeUnknownError",
     "ConflictError",
@@ -467,6 +471,26 @@ class AccessDeniedError(KeyplanError):
     exit_code = 11
     http_status = 403
     grpc_status = GrpcStatus.PERMISSION_DENIED
+
+
+class AuditLogError(KeyplanError):
+    """The line that an audit log has before a change cannot be written. Nothing was changed. Facts: `problem`."""
+
+    code = "audit-log"
+    summary = "the audit log cannot be written, and nothing was changed"
+    exit_code = 7
+    http_status = 503
+    grpc_status = GrpcStatus.UNAVAILABLE
+
+
+class AuditLogIncompleteError(AuditLogError):
+    """A change was made, and the line that tells its end cannot be written yet: look before another try. Facts: `problem`."""
+
+    code = "audit-log-incomplete"
+    summary = "the change was made, and the audit log cannot tell its end yet"
+    exit_code = 9
+    http_status = 500
+    grpc_status = GrpcStatus.UNKNOWN
 
 
 class CorruptionError(KeyplanError):

@@ -1,4 +1,4 @@
-"""The audit log: one entry for each act, each with the digest of the one before, and the verifier of that chain.
+"""The registry's audit log: one entry for each act, each with the digest of the one before (`keyplan.audit_log.chain`).
 
 The number of an entry is also the registry's turn: see transactions.py. Digest and number of the last entry are kept beside the
 log, so that its end is bound as well.
@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from keyplan.audit_log import FIRST_PREVIOUS, Head, Link
+from keyplan.audit_log import verified as verified_chain
 from keyplan.keyspace.records import COUNT, HEX, AuditEntry, AuditHead
 from keyplan.operations import Change
 
@@ -40,10 +42,6 @@ class Acts:
     FREE: Final = Change("free", "{name}")
 
 
-FIRST_PREVIOUS: Final = "0" * 64
-"""What the first entry names as the digest of the one before it."""
-
-
 class AuditVerdict(NamedTuple):
     """Whether the log is whole. `broken_at` is the number of the first entry that is missing, or is not as it was written."""
 
@@ -71,59 +69,9 @@ def verified(entries: Iterable[tuple[int, AuditEntry | None]], head: AuditHead |
 
     None is an entry that cannot be read. `head` is what is kept of the last one; a log that has none yet ends as it ends.
     """
-    chain = _Chain()
-    for number, entry in entries:
-        if not chain.add(number, entry):
-            break
-    return chain.verdict(head)
+    links = ((number, None if entry is None else _link_of(number, entry)) for number, entry in entries)
+    return AuditVerdict(*verified_chain(links, None if head is None else Head(head.number, head.digest)))
 
 
-class _Chain:
-    """The entries that follow from one another. Two that do not agree are kept until the next tells which was edited."""
-
-    def __init__(self) -> None:
-        self._good = [FIRST_PREVIOUS]  # the digests of the last two good entries, or fewer
-        self._count = 0
-        self._odd: tuple[int, str] | None = None  # the number and digest of an entry that does not follow
-        self._broken: tuple[int, str] | None = None
-
-    def add(self, number: int, entry: AuditEntry | None) -> bool:
-        """Take the next entry; False when it is known where the chain breaks."""
-        if self._odd is not None:
-            self._blame(None if entry is None else entry.previous)
-        elif number != self._count + 1:
-            self._broken = (self._count + 1, "it is missing")
-        elif entry is None:
-            self._broken = (number, "it cannot be read")
-        elif entry.previous != self._good[-1]:
-            self._odd = (number, digest_of_entry(number, entry))
-        else:
-            self._good = [self._good[-1], digest_of_entry(number, entry)]
-            self._count = number
-        return self._broken is None
-
-    def verdict(self, head: AuditHead | None) -> AuditVerdict:
-        if self._odd is not None and self._broken is None:
-            self._blame(None if head is None else head.digest)
-        if self._broken is None and head is not None and head.number > self._count:
-            self._broken = (self._count + 1, "it is missing: the log's head is behind it")
-        if self._broken is None and head is not None and head.number == self._count and head.digest != self._good[-1]:
-            self._edited(self._count, "it is not as it was written: the log's head has another digest")
-        if self._broken is None and head is not None and head.number < self._count:
-            self._broken = (head.number + 1, "it was put in: the log's head is before it")
-        number, problem = self._broken or (None, "")
-        return AuditVerdict(self._broken is None, self._count, number, problem, self._good[-1])
-
-    def _blame(self, follower: str | None) -> None:
-        """Say which of two entries that do not agree was edited: not the one that what follows agrees with."""
-        assert self._odd is not None
-        number, digest = self._odd
-        if self._count and digest == follower:
-            self._edited(self._count, "it is not as it was written: the entry behind it has another digest")
-        else:
-            self._broken = (number, "it does not name the digest of the entry before it")
-
-    def _edited(self, number: int, problem: str) -> None:
-        self._broken = (number, problem)
-        self._good.pop()
-        self._count = number - 1
+def _link_of(number: int, entry: AuditEntry) -> Link:
+    return Link(entry.previous, digest_of_entry(number, entry))

@@ -457,7 +457,7 @@ def _remedy(kind: FaultKind, raw_key: bytes, name: str, is_repairable: bool) -> 
             spared = f"`keyplan keyspace backup FILE {name or 'NAME'}`"
             return f"move one of the two: {spared}, and restore it with --on-conflict relocate"
         case FaultKind.AUDIT_BROKEN:
-            return f"`keyplan keyspace audit --verify` shows where it ends; {_from_backup(key)}"
+            return f"`keyplan audit-log --verify` shows where it ends; {_from_backup(key)}"
         case _:
             return f"{_from_backup(key)}, `keyplan raw quarantine {key} --past-fence` sets it aside"
 

@@ -6,6 +6,7 @@ A service is an entry point of the group `keyplan.services`: a name and `build(c
 from keyplan.server.access import Access, Caller, Role, Token, caller_of, require_admin
 from keyplan.server.answers import AnswerError, JsonAnswer, answer_error_of, body_of, failure
 from keyplan.server.application import BUILT_IN_SERVICES, Application, service_builders
+from keyplan.server.auditing import NotingEngine, ServiceAudit, asker_of, note_answer
 from keyplan.server.closing import Closing
 from keyplan.server.confined import CallerStore, ConfinedContext
 from keyplan.server.gate import BODY_BYTES_MAX, HEADER_BYTES_MAX, allow_body
@@ -41,12 +42,14 @@ __all__ = [
     "Closing",
     "ConfinedContext",
     "JsonAnswer",
+    "NotingEngine",
     "OperationRoute",
     "PolicyAccess",
     "Responder",
     "Role",
     "ServerOptions",
     "Service",
+    "ServiceAudit",
     "ServiceBuilder",
     "ServiceContext",
     "ServiceSettings",
@@ -56,10 +59,12 @@ __all__ = [
     "allow_body",
     "answer_error_of",
     "answers",
+    "asker_of",
     "body_of",
     "caller_of",
     "configure_logs",
     "failure",
+    "note_answer",
     "read_tokens",
     "require_admin",
     "serve",

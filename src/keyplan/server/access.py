@@ -37,6 +37,7 @@ from keyplan.server.peers import peer_of
 from keyplan.server.proxies import TrustedProxies, is_over_unix, is_passed_on
 
 __all__ = [
+    "LOCAL",
     "Access",
     "Caller",
     "Role",
@@ -52,6 +53,9 @@ _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _ADDRESSES_MAX: Final = 1_024
 """Why: reading an address takes longer than reading a small key, and a client that stays asks from one address."""
 _CALLER: Final = "keyplan.caller"
+
+LOCAL: Final = "local"
+"""The name of whoever asks without a token, from this machine: no token has it."""
 
 
 class Role(StrEnum):
@@ -70,6 +74,13 @@ class Caller(NamedTuple):
     role: Role
     name: str
     principal: Principal | None = None
+
+    @property
+    def known_by(self) -> str:
+        """How it is known who asks: a `principal` of the access file, a `token`, or being `local`."""
+        if self.principal is not None:
+            return "principal"
+        return LOCAL if self.name == LOCAL else "token"
 
 
 class Token(NamedTuple):
@@ -161,7 +172,7 @@ class Access:
     def _without_token(self, scope: Scope, headers: Headers) -> Caller | None:
         if self.local_role is None or not self._is_local(scope, headers):
             return None
-        return Caller(self.local_role, "local")
+        return Caller(self.local_role, LOCAL)
 
     def _holder_of_bare(self, text: str) -> Caller | None:
         """Who sends a token without a word before it, as clients of etcd do."""

@@ -15,12 +15,15 @@ from starlette.types import Receive, Scope, Send
 
 from keyplan.errors import KeyplanError
 
-__all__ = ["REASON", "AnswerError", "JsonAnswer", "answer_error_of", "body_of", "failure"]
+__all__ = ["REASON", "REQUEST_ID", "AnswerError", "JsonAnswer", "answer_error_of", "body_of", "failure"]
 
 T = TypeVar("T")
 
 REASON: Final = "keyplan.reason"
 """Where the code of a failure stands in a request's scope, once the request is answered."""
+
+REQUEST_ID: Final = "keyplan.request_id"
+"""Where the id of a request stands in its scope: as in the answer's header, the server's log and the audit log."""
 
 
 class AnswerError(Exception):

@@ -14,10 +14,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from keyplan.audit_log import AuditLog
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.errors import InvalidInputError, KeyplanError, UnknownNameError
 from keyplan.server.access import Access
 from keyplan.server.answers import AnswerError, answer_error_of, failure
+from keyplan.server.auditing import NotingEngine, ServiceAudit
 from keyplan.server.closing import Closing
 from keyplan.server.gate import BODY_BYTES_MAX, Gate
 from keyplan.server.logs import LOGGER
@@ -73,25 +75,33 @@ class Application:
         settings: Mapping[str, str] | None = None,
         clock: Clock = SYSTEM_CLOCK,
         body_bytes_max: int = BODY_BYTES_MAX,
+        audit_log: AuditLog | None = None,
     ) -> "Application":
-        """Build the services and mount them.
+        """Build the services and mount them. With an audit log, each change that they are asked for stands in it.
 
         Raises InvalidInputError for a setting that no service asks for, and for services that describe one path; and what the
         builders raise.
         """
         access = access or Access()
         closing, workers, registry = Closing(), Workers(), CollectorRegistry()
+        if audit_log is not None:
+            engine = NotingEngine(engine)
         given = settings or {}
         services: list[Service] = []
         asked: set[str] = set()
+
+        def context_of(name: str, own: Mapping[str, str]) -> ServiceContext:
+            audit = ServiceAudit(name, audit_log)
+            return ServiceContext(engine, own, access, closing, workers, registry, clock, audit)
+
         for name, builder in builders.items():
             own = ServiceSettings(given, name)
-            services.append(builder(ServiceContext(engine, own, access, closing, workers, registry, clock)))
+            services.append(builder(context_of(name, own)))
             asked.update(own.asked)
         for name in given:
             if name not in asked:
                 raise InvalidInputError(source="--setting", problem=f"no service of this server has a setting {name!r}")
-        shell = Shell(ServiceContext(engine, {}, access, closing, workers, registry, clock), services)
+        shell = Shell(context_of("server", {}), services)
         mounted = {service.name: _mounted(service, access) for service in services}
         own_access = [route for service in services if service.has_own_access for route in mounted[service.name]]
         gate = Middleware(

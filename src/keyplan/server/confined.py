@@ -27,6 +27,7 @@ from keyplan.engine import (
 )
 from keyplan.keyspace import GrantedReach
 from keyplan.server.access import Access, Caller
+from keyplan.server.auditing import ServiceAudit
 from keyplan.server.closing import Closing
 from keyplan.server.service import ServiceContext
 
@@ -90,6 +91,11 @@ class ConfinedContext:
     def metrics(self) -> CollectorRegistry:
         """As the service's."""
         return self._context.metrics
+
+    @property
+    def audit(self) -> ServiceAudit:
+        """As the service's."""
+        return self._context.audit
 
     @property
     def settings(self) -> Mapping[str, str]:

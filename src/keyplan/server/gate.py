@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keyplan.engine import Clock
 from keyplan.server.access import Access, Caller, set_caller
-from keyplan.server.answers import REASON, AnswerError, failure
+from keyplan.server.answers import REASON, REQUEST_ID, AnswerError, failure
 from keyplan.server.logs import LOGGER
 from keyplan.server.meters import Meters, route_of
 from keyplan.server.proxies import address_of
@@ -77,7 +77,7 @@ class Gate:
         origin = self._access.origins.named_in(scope)
         began = self._clock.monotonic()
         request_id = _request_id(scope)
-        scope["keyplan.request_id"] = request_id
+        scope[REQUEST_ID] = request_id
         status = 0
 
         async def send_marked(message: Message) -> None:

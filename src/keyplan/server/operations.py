@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
 from keyplan.access import EVERYTHING, OnApplication, OnKeySpace, OnOperation, OnPrefix, Target
+from keyplan.audit_log import Asker
 from keyplan.operations import (
     JSON,
     Answered,
@@ -26,7 +27,9 @@ from keyplan.operations import (
     write_answer,
 )
 from keyplan.server.access import caller_of
-from keyplan.server.answers import JsonAnswer, body_of
+from keyplan.server.answers import REQUEST_ID, JsonAnswer, body_of
+from keyplan.server.auditing import asker_of, note_answer
+from keyplan.server.proxies import address_of
 from keyplan.server.service import ServiceContext
 
 __all__ = ["Endpoint", "OperationRoute", "Responder"]
@@ -76,7 +79,16 @@ class Responder:
             arguments |= read_body(operation, await self.read(request, operation, kind))
         if not is_decided:
             await self._decide(request, operation, arguments)
-        return await self.perform(request, operation, target, arguments)
+        if operation.change is None:
+            return await self.perform(request, operation, target, arguments)
+        # Why here: whoever is refused has changed nothing, and whoever is answered stands in the audit log by then.
+        asker, request_id = self.asker_of(request), request.scope.get(REQUEST_ID, "")
+        async with self.context.audit.change(operation, asker, arguments, request=request_id):
+            return await self.perform(request, operation, target, arguments)
+
+    def asker_of(self, request: Request) -> Asker:
+        """Return who asks, as the audit log names them. Subclasses with a log-in of their own know better."""
+        return asker_of(caller_of(request), address_of(request.scope))
 
     async def admit_body(self, operation: Operation, target: Any, arguments: Mapping[str, Any]) -> None:
         """Return when the body of a request may be read, whose other arguments are these. Raises what it is refused with.
@@ -136,6 +148,7 @@ class Responder:
     def answer(self, operation: Operation, result: Any) -> Response:
         """Return the answer to an operation with this result."""
         answered = result if isinstance(result, Answered) else Answered(result)
+        note_answer(answered.result)
         status = operation.status if answered.status is None else answered.status
         return self.write(operation, answered.result, status, answered.headers)
 

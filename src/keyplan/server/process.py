@@ -5,15 +5,17 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 
+from keyplan.audit_log import AuditLog, Head
 from keyplan.engine import open_engine
 from keyplan.errors import InvalidInputError
 from keyplan.server.access import Access
@@ -37,6 +39,7 @@ _SWITCH_SECONDS: Final = 0.00005
 class ServerOptions:
     """What a server serves, where, and to whom. `access` may be without tokens: then it listens on this machine alone.
 
+    `audit_log` is the file in which each change stands, on the disk before it is answered with `audit_syncs`.
     Clients may show a TLS certificate if `tls_client_authority` has signed it: the file of one or several authorities, in PEM.
     """
 
@@ -51,6 +54,8 @@ class ServerOptions:
     grace_seconds: float = GRACE_SECONDS_DEFAULT
     body_bytes_max: int = BODY_BYTES_MAX
     has_to_exist: bool = False
+    audit_log: Path | None = None
+    audit_syncs: bool = True
 
 
 def serve(options: ServerOptions, *, on_listening: Callable[[Sequence[str]], object]) -> None:
@@ -62,6 +67,10 @@ def serve(options: ServerOptions, *, on_listening: Callable[[Sequence[str]], obj
     """
     with ExitStack() as stack:
         listeners = [stack.enter_context(_bound(text, options)) for text in options.listen]
+        # Why before the store: a server that cannot note changes is not to make any.
+        log = None if options.audit_log is None else AuditLog(options.audit_log, syncs=options.audit_syncs)
+        if log is not None:
+            stack.enter_context(log)
         engine = stack.enter_context(open_engine(options.store_url, create=not options.has_to_exist))
         names = frozenset(one.host for one in listeners if one.host)
         application = Application.build(
@@ -70,15 +79,44 @@ def serve(options: ServerOptions, *, on_listening: Callable[[Sequence[str]], obj
             access=replace(options.access, host_names=options.access.host_names | names),
             settings=options.settings,
             body_bytes_max=options.body_bytes_max,
+            audit_log=log,
         )
         config = _uvicorn_config(application, options)
         before = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:
             with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-                runner.run(_run(application, options.access, config, listeners, on_listening))
+                serving = _run(application, options.access, config, listeners, on_listening)
+                runner.run(serving if log is None else _with_audit_log(log, serving))
         finally:
             sys.setswitchinterval(before)
+
+
+async def _with_audit_log(log: AuditLog, serving: Coroutine[Any, Any, None]) -> None:
+    """Serve; SIGHUP has the log go on in the file that has its name by then."""
+
+    def told(reopened: "Future[Head]") -> None:
+        error = reopened.exception()
+        if error is None:
+            _say_where_it_is(log, "the audit log goes on in a new file: the head of the old one", reopened.result())
+        else:
+            facts = {"audit_log": str(log.path), "error": str(error)}
+            LOGGER.error("the audit log stays in its old file", extra={"facts": facts})
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, lambda: log.reopen().add_done_callback(told))
+    _say_where_it_is(log, "the audit log is open", log.head)
+    try:
+        await serving
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
+        _say_where_it_is(log, "the audit log ends", log.head)
+
+
+def _say_where_it_is(log: AuditLog, words: str, head: Head) -> None:
+    """Log the head. Why: kept elsewhere, as a server's log often is, it shows whether the log's end was cut off."""
+    facts = {"audit_log": str(log.path), "line": head.number, "head": head.digest}
+    LOGGER.info(words, extra={"facts": facts})
 
 
 class _BoundListener:

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.server.access import Access
+from keyplan.server.auditing import ServiceAudit
 from keyplan.server.closing import Closing
 from keyplan.server.workers import Workers
 
@@ -63,7 +64,8 @@ class ServiceContext:
     `engine` is the server's: shared by all services, closed after the last of them has ended; never close it. `access` tells
     who asks, and what an access file grants them (see `caller_of`, `require_admin`, `Access.require`). `closing` ends streams
     and background work when the server stops. `workers` are threads for calls that block. `metrics` takes the service's own
-    figures; `/metrics` shows them.
+    figures; `/metrics` shows them. `audit` notes changes: a `Responder` has it do so, and a service that opens an engine of its
+    own has its commits noted too (`audit.noting`).
     """
 
     engine: Engine
@@ -73,6 +75,7 @@ class ServiceContext:
     workers: Workers
     metrics: CollectorRegistry
     clock: Clock = SYSTEM_CLOCK
+    audit: ServiceAudit = field(default_factory=ServiceAudit)
 
     async def read(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """Return what a short read returns: made at once when the engine reads from this machine's memory, else in a thread.

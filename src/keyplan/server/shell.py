@@ -10,12 +10,14 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from keyplan.audit_log import AuditRecord, lines_behind
 from keyplan.operations import (
     ITSELF,
     NOTHING,
     Act,
     Answered,
     AnswerForm,
+    CallerKind,
     Contract,
     Need,
     Operation,
@@ -24,11 +26,17 @@ from keyplan.operations import (
     operation,
     operations_of,
 )
+from keyplan.server.access import require_admin
+from keyplan.server.answers import AnswerError
 from keyplan.server.openapi import SHARED, merged
 from keyplan.server.operations import Responder
 from keyplan.server.service import Service, ServiceContext
 
 __all__ = ["DESCRIPTION", "Shell", "ShellOperations"]
+
+_NUMBER_MAX: Final = (1 << 63) - 1
+_LINES_MAX: Final = 1_000
+"""Why: so many lines are half a megabyte, and are read in a few milliseconds."""
 
 
 class Health(msgspec.Struct):
@@ -75,6 +83,24 @@ class ShellOperations:
     @operation("GET", "/openapi.json", name="getDescription", needs=Need(Act.READ, ITSELF), answers="It.")
     async def description(self) -> dict[str, Any]:
         """Give this description."""
+        raise NotImplementedError
+
+    @operation(
+        "GET",
+        "/audit-log",
+        name="getAuditLog",
+        needs=Need(Act.AUDIT, ITSELF),
+        answers="Lines, by number; 404 where the server has no such log.",
+        failures=(404,),
+        caller=CallerKind.ADMINISTRATOR,
+    )
+    async def audit_log(
+        self,
+        *,
+        after: Annotated[int, Schema("Behind the line of this number.", minimum=0, maximum=_NUMBER_MAX, default=0)] = 0,
+        limit: Annotated[int, Schema("At most so many.", minimum=1, maximum=_LINES_MAX, default=100)] = 100,
+    ) -> list[AuditRecord]:
+        """Read the audit log of the server: what stands in its present file."""
         raise NotImplementedError
 
 
@@ -125,9 +151,15 @@ class Shell(ShellOperations):
     async def description(self) -> dict[str, Any]:
         return self._description
 
+    async def audit_log(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+        log = self._context.audit.log
+        if log is None:
+            raise AnswerError(404, "not_found", "this server keeps no audit log: it was started without --audit-log")
+        return await self._context.run(lines_behind, log.path, after, limit=limit)
+
 
 class _ShellResponder(Responder):
-    """Everybody who comes through the gate may ask; words of the query are passed over."""
+    """Everybody who comes through the gate may ask, of the audit log administrators; words of the query are passed over."""
 
     knows_all_words = False
 
@@ -136,4 +168,6 @@ class _ShellResponder(Responder):
         self._shell = shell
 
     async def admit(self, request: Request, operation: Operation) -> Shell:
+        if operation.caller is CallerKind.ADMINISTRATOR and self.context.access.policy is None:
+            require_admin(request)
         return self._shell

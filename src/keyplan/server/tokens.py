@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from keyplan.errors import InvalidInputError
-from keyplan.server.access import Role, Token
+from keyplan.server.access import LOCAL, Role, Token
 
 __all__ = ["TOKEN_CHARACTERS_MIN", "TOKEN_VARIABLES", "read_tokens", "tokens_of_environment"]
 
@@ -39,6 +39,8 @@ def read_tokens(path: Path) -> list[Token]:
     lines = enumerate(_words(text), start=1)
     tokens = [_token(f"{path}:{number}", words) for number, words in lines if words]
     names = [token.name for token in tokens]
+    if LOCAL in names:
+        raise InvalidInputError(source=str(path), problem=f"{LOCAL} is who asks without a token: give another name")
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InvalidInputError(source=str(path), problem=f"there are two tokens of the name {twice}")
     is_shared = mode & (stat.S_IRWXG | stat.S_IRWXO)

@@ -33,6 +33,7 @@ from keyplan.apps.cloudchamber.sessions import COOKIE, AuthenticatedRequest, Log
 from keyplan.apps.cloudchamber.stepper import Stepper
 from keyplan.apps.cloudchamber.traces import Traces
 from keyplan.apps.cloudchamber.waiting import Waiting
+from keyplan.audit_log import Asker
 from keyplan.errors import CorruptionError, KeyplanError
 from keyplan.operations import (
     ITSELF,
@@ -282,6 +283,11 @@ class ChamberResponder(Responder):
 
     async def admit_body(self, operation: Operation, target: Any, arguments: Mapping[str, Any]) -> None:
         await target.admit_body(operation, arguments)
+
+    def asker_of(self, request: Request) -> Asker:
+        asked: AuthenticatedRequest = request.state.asked
+        found = super().asker_of(request)
+        return found if asked.session is None else Asker(asked.session.user, "session", found.address)
 
     async def read(self, request: Request, operation: Operation, kind: Any) -> Any:
         if not issubclass(kind, Message):

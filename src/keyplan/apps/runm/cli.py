@@ -20,6 +20,7 @@ from keyplan.apps.runm.settings import ROOT_CONSTANT, RootSettings, ServeSetting
 from keyplan.apps.runm.transfer import exported, import_partition
 from keyplan.apps.runm.verify import verify as verified
 from keyplan.cli import (
+    AuditOptions,
     ConfigOption,
     JsonOption,
     StoreOption,
@@ -51,7 +52,9 @@ def _group() -> None:
 
 @app.command()
 @spread
-def serve(*, store: StoreOption = None, flags: Annotated[Source, ServeSettings], own: ServeOptions) -> None:
+def serve(
+    *, store: StoreOption = None, flags: Annotated[Source, ServeSettings], own: ServeOptions, audit: AuditOptions
+) -> None:
     """Serve `runm.RunmMetadata` and `runm.RunmAPI`, with health and reflection, until SIGTERM or SIGINT.
 
     Flags come before the environment variables named in brackets. Without --store the original's etcd settings say where the
@@ -62,6 +65,8 @@ def serve(*, store: StoreOption = None, flags: Annotated[Source, ServeSettings],
 
     choices = ServeChoices(
         access=own.access,
+        audit_log=audit.audit_log,
+        audit_syncs=audit.syncs(),
         tokens=own.tokens,
         is_open_to_anyone=own.allow_anyone,
         has_enforced_definitions=own.enforce_definitions,

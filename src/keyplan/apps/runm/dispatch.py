@@ -16,9 +16,11 @@ from keyplan.apps.runm.logs import CALL, LOGGER
 from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
 from keyplan.apps.runm.refusal import RefusedError, denied, invalid
 from keyplan.apps.runm.wire_table import RUNM, messages
+from keyplan.audit_log import Asker, bounded
 from keyplan.errors import KeyplanError
 from keyplan.grpc_status import GrpcStatus
 from keyplan.operations import Rpc
+from keyplan.server import ServiceAudit, note_answer
 
 __all__ = ["WATCHES_MAX", "WORKERS", "Dispatcher"]
 
@@ -43,10 +45,20 @@ _STATUS_CODES: Final[Mapping[int, grpc.StatusCode]] = {code.value[0]: code for c
 
 
 class Dispatcher:
-    """The handlers of both services for one deployment. `closing` ends streams that would not end by themselves."""
+    """The handlers of both services for one deployment. `closing` ends streams that would not end by themselves.
 
-    def __init__(self, deployment: Deployment, closing: Event, authorizer: Authorizer | None = None) -> None:
+    `audit` notes the calls that change something.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        closing: Event,
+        authorizer: Authorizer | None = None,
+        audit: ServiceAudit | None = None,
+    ) -> None:
         self._deployment = deployment
+        self._audit = audit or ServiceAudit()
         self._closing = closing
         self._authorizer = authorizer or Authorizer(deployment)
         self._watches = BoundedSemaphore(WATCHES_MAX)
@@ -79,7 +91,14 @@ class Dispatcher:
                 request = call.parsed(raw)
                 if admission.users is not None:
                     self._authorizer.narrow(admission, request)
-                message: bytes = perform(request, admission.bounds).SerializeToString()
+                if call.declared.change is None:
+                    message: bytes = perform(request, admission.bounds).SerializeToString()
+                else:
+                    asker = _asker_of(admission, request, context)
+                    with self._audit.change_here(call.declared, asker, call.arguments_of(request)):
+                        made = perform(request, admission.bounds)
+                        note_answer(made)
+                        message = made.SerializeToString()
             except Exception as error:  # noqa: BLE001  # Why: the outermost place; what nobody foresaw is logged there.
                 return call.abort(context, request, error)
             if LOGGER.isEnabledFor(CALL):
@@ -129,6 +148,15 @@ class Dispatcher:
         return self._authorizer.admitted(context, call.declared)
 
 
+def _asker_of(admission: Admission, request: Any, context: grpc.ServicerContext) -> Asker:
+    """Return who calls: who the token says, else whom the session names, which nobody has proven then."""
+    if admission.who:
+        known_by = "token" if admission.users is None else "principal"
+        return Asker(admission.who, known_by, context.peer())
+    session = getattr(request, "session", None)
+    return Asker(bounded("" if session is None else session.user), "session", context.peer())
+
+
 class _SpokenCall:
     """A declared call as it is spoken: bytes to its request, an error to a status, and its line in the log."""
 
@@ -143,6 +171,11 @@ class _SpokenCall:
             return self._request_class.FromString(raw)
         except DecodeError as error:
             raise invalid("the request is no message of this call.") from error
+
+    def arguments_of(self, request: Any) -> dict[str, Any]:
+        """Return the fields of a request that the call's subject in the audit log names."""
+        named = frozenset() if self.declared.change is None else self.declared.change.named
+        return {name: getattr(request, name) for name in named - {"answer"}}
 
     def abort(self, context: grpc.ServicerContext, request: Any, error: Exception) -> NoReturn:
         """End the call with the status that an error stands for. `request` is None when it could not be read."""

@@ -1,8 +1,10 @@
 """`keyplan runm serve` as a process: the store waited for, the start keys, the server, the registry, the end."""
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+import signal
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,10 +21,11 @@ from keyplan.apps.runm.registry import registered
 from keyplan.apps.runm.server import Listening, is_local_address, serving
 from keyplan.apps.runm.settings import ServeSettings
 from keyplan.apps.runm.start import ensure_started, unreadable_indexes
+from keyplan.audit_log import AuditLog, Head
 from keyplan.engine import SYSTEM_CLOCK, Capability, Clock, Engine, open_engine
 from keyplan.errors import EngineUnavailableError, InvalidInputError, StoreUnreachableError
-from keyplan.server import Token, read_tokens, tokens_of_environment
-from keyplan.signals import told_by_signals, wait_for
+from keyplan.server import ServiceAudit, Token, read_tokens, tokens_of_environment
+from keyplan.signals import call_from_signal, told_by_signals, wait_for
 from keyplan.store import Store
 
 __all__ = ["ServeChoices", "run_server"]
@@ -38,6 +41,8 @@ class ServeChoices:
     """What the original has no setting for."""
 
     access: Path | None = None
+    audit_log: Path | None = None
+    audit_syncs: bool = True
     tokens: Path | None = None
     is_open_to_anyone: bool = False
     has_enforced_definitions: bool = False
@@ -63,7 +68,10 @@ def run_server(
     _set_up_logs(settings)
     # Why signals first: one that comes during the start ends it in order, too.
     with told_by_signals(stop, logger=LOGGER), ExitStack() as stack:
-        store = stack.enter_context(Store(_reached(settings, stop)))
+        audit = (
+            ServiceAudit() if choices.audit_log is None else stack.enter_context(_audited(choices, choices.audit_log))
+        )
+        store = stack.enter_context(Store(audit.noting(_reached(settings, stop))))
         rulings = Rulings(
             has_enforced_definitions=choices.has_enforced_definitions,
             is_isolated=choices.is_isolated,
@@ -80,7 +88,7 @@ def run_server(
         for name, state in unreadable_indexes(deployment).items():
             LOGGER.warning("%s is %s: searches do without it until `keyplan runm reindex` was run", name, state)
         listening = Listening(settings.addresses, settings.certificate)
-        running = stack.enter_context(serving(deployment, listening, tokens, access=access))
+        running = stack.enter_context(serving(deployment, listening, tokens, access=access, audit=audit))
         if choices.is_registered:
             # Invariant: entered after the server, and so taken out before it stops: nobody is sent here any more.
             registry = settings.registry
@@ -97,6 +105,30 @@ def run_server(
         for address in running.addresses:
             announce(address)
         wait_for(stop)
+
+
+@contextmanager
+def _audited(choices: ServeChoices, path: Path) -> Generator[ServiceAudit, None, None]:
+    """Open the audit log for the length of a block, in which SIGHUP has it go on in the file that has its name by then."""
+
+    def told(reopened: "Future[Head]") -> None:
+        error = reopened.exception()
+        if error is None:
+            LOGGER.warning(
+                "the audit log goes on in a new file; the head of the old one is %s", reopened.result().digest
+            )
+        else:
+            LOGGER.error("the audit log stays in its old file: %s", error)
+
+    def reopen() -> None:
+        log.reopen().add_done_callback(told)
+
+    with AuditLog(path, syncs=choices.audit_syncs) as log:
+        before = signal.signal(signal.SIGHUP, lambda _number, _frame: call_from_signal(reopen))
+        try:
+            yield ServiceAudit("runm", log)
+        finally:
+            signal.signal(signal.SIGHUP, before)
 
 
 def _reached(settings: ServeSettings, stop: Event) -> Engine:

@@ -20,7 +20,7 @@ from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.dispatch import WORKERS, Dispatcher
 from keyplan.apps.runm.wire_table import RUNM, messages
 from keyplan.errors import InvalidInputError
-from keyplan.server import Token
+from keyplan.server import ServiceAudit, Token
 
 __all__ = ["GRACE_SECONDS", "Listening", "RunningServer", "is_local_address", "serving"]
 
@@ -56,18 +56,24 @@ class RunningServer:
 
 @contextmanager
 def serving(
-    deployment: Deployment, listening: Listening, tokens: Sequence[Token] = (), *, access: AccessFile | None = None
+    deployment: Deployment,
+    listening: Listening,
+    tokens: Sequence[Token] = (),
+    *,
+    access: AccessFile | None = None,
+    audit: ServiceAudit | None = None,
 ) -> Generator[RunningServer, None, None]:
     """Serve a deployment for the length of a block. Raises InvalidInputError when an address cannot be listened on.
 
     With an access file, what it says is what each caller may. Without it and without tokens every caller is let in, so that
-    only this machine may reach it unless the operator said otherwise. The health service never asks for a token.
+    only this machine may reach it unless the operator said otherwise. The health service never asks for a token. `audit` notes
+    who changes what; the commits are noted if the store's engine does it (`NotingEngine`).
     """
     closing, authorizer = Event(), Authorizer(deployment, tokens=tokens, access=access)
     with ThreadPoolExecutor(WORKERS, thread_name_prefix="runm") as workers:
         server = grpc.server(
             workers,
-            handlers=Dispatcher(deployment, closing, authorizer).handlers(),
+            handlers=Dispatcher(deployment, closing, authorizer, audit).handlers(),
             # Why: two servers on one port would share its calls without anybody's knowing.
             options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", _REQUEST_BYTES_MAX)],
         )

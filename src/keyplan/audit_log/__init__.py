@@ -1,0 +1,39 @@
+"""Who changed what: a chain of entries that shows when one was changed or removed, and a server's log as a file of lines."""
+
+from keyplan.audit_log.chain import FIRST_PREVIOUS, Chain, ChainVerdict, Head, Link, verified
+from keyplan.audit_log.log import LINES_WAITING_MAX, AuditLog
+from keyplan.audit_log.reading import FileVerdict, Line, lines_behind, read_lines, verified_files
+from keyplan.audit_log.records import (
+    REVISIONS_MAX,
+    Asker,
+    AuditRecord,
+    Event,
+    TornEnd,
+    bounded,
+    digest_of_line,
+    time_text,
+)
+
+__all__ = [
+    "FIRST_PREVIOUS",
+    "LINES_WAITING_MAX",
+    "REVISIONS_MAX",
+    "Asker",
+    "AuditLog",
+    "AuditRecord",
+    "Chain",
+    "ChainVerdict",
+    "Event",
+    "FileVerdict",
+    "Head",
+    "Line",
+    "Link",
+    "TornEnd",
+    "bounded",
+    "digest_of_line",
+    "lines_behind",
+    "read_lines",
+    "time_text",
+    "verified",
+    "verified_files",
+]

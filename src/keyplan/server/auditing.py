@@ -1,0 +1,268 @@
+"""The audit log of a server's changes: a line before each change, and one with its outcome before the answer is sent.
+
+    async with context.audit.change(operation, asker, arguments):
+        ...                                                      # performed: by coroutines, or in threads of the workers
+
+Why two lines: between a commit and a line behind it a server may be killed, and a change that is in the store would be in no
+log. So the first says what is about to be done, on the disk before it is; the second how that ended. Which commits a change
+made is noted by the engine that services are given (`NotingEngine`): what runs in the context of a change, in whatever thread,
+is noted with it. Without a log nothing of this is there.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from enum import Enum
+from typing import Any, Final
+
+from keyplan.audit_log import REVISIONS_MAX, Asker, AuditLog, Event, bounded
+from keyplan.engine import Capability, Commit, Engine, Fences, FencesHolder, Guard, WrappedEngine
+from keyplan.errors import AuditLogError, CommitOutcomeUnknownError, KeyplanError
+from keyplan.operations import Declared
+from keyplan.server.access import Caller
+from keyplan.server.logs import LOGGER
+
+__all__ = ["NotedChange", "NotingEngine", "ServiceAudit", "asker_of", "note_answer"]
+
+_UNREADABLE: Final = "?"
+"""The subject of a change whose answer cannot be told: it was made all the same."""
+
+
+def asker_of(caller: Caller | None, address: str) -> Asker:
+    """Return who asks, as a line has it. Nobody asks only where a service has a log-in of its own."""
+    if caller is None:
+        return Asker("", "anybody", address)
+    return Asker(bounded(caller.name), caller.known_by, address)
+
+
+class NotedChange:
+    """A change that is being made, and what is known of it so far."""
+
+    def __init__(self, log: AuditLog, facts: Mapping[str, Any], subject_of: Callable[[Mapping[str, Any]], str]) -> None:
+        self._log = log
+        self._facts = dict(facts)
+        self._subject_of = subject_of
+        self._answer: dict[str, Any] = {}
+        self._revisions: list[int] = []
+        self._commits = 0
+        self._number = 0
+
+    def note_revision(self, revision: int) -> None:
+        """Note that a commit was made; the store had this revision after it."""
+        self._commits += 1
+        if len(self._revisions) < REVISIONS_MAX:
+            self._revisions.append(revision)
+
+    def note_answer(self, result: Any) -> None:
+        """Note what is answered: a subject may name its fields."""
+        self._answer = {"answer": result}
+
+    def begin(self) -> "Future[int]":
+        """Have the line written that is before the change. Raises AuditLogError, here or by the future."""
+        return self._log.append(Event.BEGUN, **self._facts, subject=self._subject())
+
+    def began(self, number: int) -> None:
+        """The line is there; it has this number."""
+        self._number = number
+
+    def end(self, error: BaseException | None) -> "Future[int]":
+        """Have the line written that is behind the change, which was made, or ended by an error."""
+        event, code = _outcome(error)
+        return self._log.append(
+            event,
+            **self._facts,
+            of=self._number,
+            subject=self._subject(),
+            revisions=tuple(self._revisions),
+            commits=self._commits if self._commits > len(self._revisions) else 0,
+            code=code,
+        )
+
+    def _subject(self) -> str:
+        try:
+            return bounded(self._subject_of(self._answer))
+        except (AttributeError, LookupError):
+            # Why no failure: before the change there is no answer; behind it, it may be of another form than declared.
+            return _UNREADABLE if self._answer else ""
+
+
+_CURRENT: Final[ContextVar[NotedChange | None]] = ContextVar("keyplan.change", default=None)
+
+
+def note_answer(result: Any) -> None:
+    """Note the answer to the change that is being made here, if one is."""
+    change = _CURRENT.get()
+    if change is not None:
+        change.note_answer(result)
+
+
+class NotingEngine(WrappedEngine):
+    """An engine whose commits are noted with the change that they are made for: the one in whose context they are made."""
+
+    def __init__(self, inner: Engine, *, closes_inner: bool = False) -> None:
+        super().__init__(inner, closes_inner=closes_inner)
+        self._has_revisions = Capability.REVISIONS in inner.profile.capabilities
+
+    def commit(self, commit: Commit) -> int:
+        revision = self.inner.commit(commit)
+        change = _CURRENT.get()
+        if change is not None and self._has_revisions:
+            change.note_revision(revision)
+        return revision
+
+    # Why these: each is faster in the engine itself than what stands in for it.
+
+    def value(self, key: bytes) -> bytes | None:
+        return self.inner.value(key)
+
+    def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
+        return self.inner.fenced_value(key, fences)
+
+    def fenced_reader(
+        self, prefix: bytes, holder: FencesHolder, otherwise: Callable[[bytes], bytes | None]
+    ) -> Callable[[bytes], bytes | None]:
+        return self.inner.fenced_reader(prefix, holder, otherwise)
+
+    def put_sorted(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes] | None = None,
+        *,
+        guards: Sequence[Guard] = (),
+        overwrite: bool = True,
+    ) -> int:
+        return self.inner.put_sorted(keys, values, guards=guards, overwrite=overwrite)
+
+
+class ServiceAudit:
+    """How one service notes its changes; without a log they are made, and nothing is noted."""
+
+    def __init__(self, service: str = "", log: AuditLog | None = None) -> None:
+        self._service = service
+        self.log = log
+
+    def noting(self, engine: Engine) -> Engine:
+        """Return an engine whose commits are noted, for a service that opens one of its own."""
+        return engine if self.log is None else NotingEngine(engine, closes_inner=True)
+
+    @asynccontextmanager
+    async def change(
+        self, declared: Declared, asker: Asker, arguments: Mapping[str, Any], *, request: str = ""
+    ) -> AsyncIterator[NotedChange | None]:
+        """Surround a change: its line is written before the block is entered, and its outcome before it is left.
+
+        An operation that changes nothing is let through. Raises AuditLogError, and then the block is not entered;
+        AuditLogIncompleteError where the change was made; and what the block raises.
+        """
+        change = self._change(declared, asker, arguments, request)
+        if change is None:
+            yield None
+            return
+        change.began(await asyncio.wrap_future(change.begin()))
+        token = _CURRENT.set(change)
+        try:
+            yield change
+        except asyncio.CancelledError as error:
+            # Why not waited for: who is cancelled has no time; the line is written all the same.
+            _append_end(change, error)
+            raise
+        except BaseException as error:
+            await _told(change, error)
+            raise
+        else:
+            # Why shielded: a change that was made is told of, whoever no longer waits for it.
+            await asyncio.shield(asyncio.wrap_future(_end(change)))
+        finally:
+            _CURRENT.reset(token)
+
+    @contextmanager
+    def change_here(
+        self, declared: Declared, asker: Asker, arguments: Mapping[str, Any], *, request: str = ""
+    ) -> Iterator[NotedChange | None]:
+        """The same for a service that answers in threads of its own."""
+        change = self._change(declared, asker, arguments, request)
+        if change is None:
+            yield None
+            return
+        change.began(change.begin().result())
+        token = _CURRENT.set(change)
+        try:
+            yield change
+        except BaseException as error:
+            with _logged():
+                change.end(error).result()
+            raise
+        else:
+            _end(change).result()
+        finally:
+            _CURRENT.reset(token)
+
+    # ---- pieces ---------------------------------------------------------------------------------------------------------
+
+    def _change(
+        self, declared: Declared, asker: Asker, arguments: Mapping[str, Any], request: str
+    ) -> NotedChange | None:
+        changes = declared.change
+        if self.log is None or changes is None:
+            return None
+        facts = {
+            "who": asker.who,
+            "known_by": asker.known_by,
+            "address": asker.address,
+            "service": self._service,
+            "operation": declared.name,
+            "act": changes.act,
+            "request": request,
+        }
+        return NotedChange(self.log, facts, lambda answer: changes.subject_of({**arguments, **answer}))
+
+
+def _outcome(error: BaseException | None) -> tuple[Event, str]:
+    """Return how a change ended, and the code of what it failed with."""
+    if error is None:
+        return Event.DONE, ""
+    is_unknown = isinstance(error, (CommitOutcomeUnknownError, asyncio.CancelledError, KeyboardInterrupt))
+    is_unknown = is_unknown or getattr(error, "is_outcome_unknown", False)
+    return (Event.UNKNOWN if is_unknown else Event.FAILED), _code_of(error)
+
+
+def _code_of(error: BaseException) -> str:
+    """Return the word for a failure: its code, or its status where its protocol has no other; none of ours is internal."""
+    if isinstance(error, asyncio.CancelledError):
+        return "cancelled"
+    for name in ("code", "status"):
+        found = getattr(error, name, None)
+        if isinstance(found, Enum):
+            return found.name.lower()
+        if isinstance(found, str | int) and found:
+            return bounded(str(found))
+    return "internal_error"
+
+
+def _end(change: NotedChange) -> "Future[int]":
+    try:
+        return change.end(None)
+    except KeyplanError:
+        LOGGER.exception("the end of a change is not in the audit log")
+        raise
+
+
+async def _told(change: NotedChange, error: BaseException) -> None:
+    with _logged():
+        await asyncio.shield(asyncio.wrap_future(change.end(error)))
+
+
+def _append_end(change: NotedChange, error: BaseException) -> None:
+    with _logged():
+        change.end(error)
+
+
+@contextmanager
+def _logged() -> Generator[None, None, None]:
+    """Log that the end of a change that failed cannot be told yet: what it failed with is the answer."""
+    try:
+        yield
+    except AuditLogError as error:
+        LOGGER.error("the end of a change is not in the audit log yet", extra={"facts": {"error": str(error)}})
