@@ -93,6 +93,11 @@ class KeysFailure(Exception):  # noqa: N818 # it is an answer, not an error of k
         self.index = index
 
     @property
+    def is_outcome_unknown(self) -> bool:
+        """True where it may have been done all the same: etcd's clients are told of a lost answer as of what failed."""
+        return self.code is Code.RAFT_INTERNAL
+
+    @property
     def message(self) -> str:
         """Etcd's constant sentence."""
         return _MESSAGES[self.code]

@@ -5,19 +5,26 @@ from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
-from keyplan.errors import CorruptionError
+from keyplan.errors import AuditLogError, CorruptionError
+from keyplan.operations import Operation as DeclaredOperation
+from keyplan.operations import operations_of
+from keyplan.server.access import caller_in
+from keyplan.server.answers import REQUEST_ID
+from keyplan.server.auditing import ServiceAudit, asker_of
 from keyplan.server.etcd_member import cleaned_path, has_caller, redirect_to
 from keyplan.server.etcd_v2.answers import Code, KeysFailure, action_body, failure_body
-from keyplan.server.etcd_v2.declared import PREFIX
+from keyplan.server.etcd_v2.declared import PREFIX, Keys
 from keyplan.server.etcd_v2.forms import FORM_TYPE, KeysForm, has_broken_escape, is_text, media_type_of, read_form
 from keyplan.server.etcd_v2.gateway import Gateway
 from keyplan.server.etcd_v2.operations import Operation
 from keyplan.server.etcd_v2.records import Action
 from keyplan.server.etcd_v2.tree import DEPTH_MAX, clean
+from keyplan.server.proxies import address_of
 
 __all__ = ["KeysEndpoint"]
 
 
+_DECLARED: Final = {one.method: one for one in operations_of(Keys).values()}
 _METHODS: Final = frozenset({"HEAD", "GET", "PUT", "POST", "DELETE"})
 _PLAIN: Final = (b"Content-Type", b"text/plain; charset=utf-8")
 _NOSNIFF: Final = (b"X-Content-Type-Options", b"nosniff")
@@ -29,8 +36,9 @@ Headers = list[tuple[bytes, bytes]]
 class KeysEndpoint:
     """The ASGI application of `/v2/keys` and everything below it."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, audit: ServiceAudit) -> None:
         self._gateway = gateway
+        self._audit = audit
         self._statistics = gateway.statistics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,7 +59,7 @@ class KeysEndpoint:
                 if not has_caller(scope):
                     raise KeysFailure(Code.UNAUTHORIZED, "Insufficient credentials")
                 await self._keys(method, scope, receive, send)
-            except (KeysFailure, CorruptionError) as error:
+            except (KeysFailure, CorruptionError, AuditLogError) as error:
                 failure = (
                     error if isinstance(error, KeysFailure) else KeysFailure(Code.RAFT_INTERNAL, f"keyplan: {error}")
                 )
@@ -76,7 +84,7 @@ class KeysEndpoint:
             else:
                 await self._get(path, form, send, is_head=method == "HEAD")
             return
-        await self._write(_operation(method, path, form), form, send)
+        await self._write(_DECLARED[method], _operation(method, path, form), form, scope, send)
 
     # ---- reads ----------------------------------------------------------------------------------------------------------
 
@@ -111,9 +119,16 @@ class KeysEndpoint:
 
     # ---- writes ---------------------------------------------------------------------------------------------------------
 
-    async def _write(self, operation: Operation, form: KeysForm, send: Send) -> None:
+    async def _write(
+        self, declared: DeclaredOperation, operation: Operation, form: KeysForm, scope: Scope, send: Send
+    ) -> None:
+        asker, path = asker_of(caller_in(scope), address_of(scope)), {"path": operation.path}
         try:
-            done = await self._gateway.write(operation)
+            async with self._audit.change(declared, asker, path, request=scope.get(REQUEST_ID, "")) as change:
+                done = await self._gateway.write(operation)
+                if change is not None:
+                    # Why here: several requests share a commit, which is made in the context of none of them.
+                    change.note_revision(done.revision)
         except KeysFailure:
             self._statistics.count(operation.action, is_success=False)
             raise

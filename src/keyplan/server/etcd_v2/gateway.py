@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -334,7 +335,8 @@ class Gateway:
         return future
 
     def _begin_writing(self) -> None:
-        self._writing = asyncio.create_task(self._write_pending())
+        # Why a context of its own: it commits for many, and what it does is noted with each of them.
+        self._writing = asyncio.create_task(self._write_pending(), context=Context())
         self._writing.add_done_callback(self._go_on_writing)
 
     def _go_on_writing(self, ended: "asyncio.Task[None]") -> None:

@@ -4,6 +4,7 @@ Every gateway on a store goes through the same State, so that they agree on numb
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -215,8 +216,8 @@ class Ledger:
             writes.reads.read_set.add(STATE_KEY)
             writes.put(STATE_KEY, pack(journal.state(settled=settled, position=position)))
             commit = writes.commit()
-        self.revision = self._engine.commit(commit)
-        return done, is_settled
+        self.revision = revision = self._engine.commit(commit)
+        return [one if isinstance(one, KeysFailure) else replace(one, revision=revision) for one in done], is_settled
 
     def _carry_out(self, operations: Sequence[Operation], work: Work) -> list[Outcome]:
         writes = work.writes

@@ -99,12 +99,16 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """An operation that was carried out: its event's index and JSON; `is_created`: nothing was there before."""
+    """An operation that was carried out: its event's index and JSON; `is_created`: nothing was there before.
+
+    `revision` is the store's after the commit with it; 0 before there is one.
+    """
 
     action: Action
     index: int
     body: str
     is_created: bool
+    revision: int = 0
 
 
 class _Expiry(NamedTuple):

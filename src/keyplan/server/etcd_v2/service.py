@@ -58,7 +58,7 @@ def build(context: ServiceContext) -> Service:
     settings = read_settings(EtcdV2Settings, of_service(context.settings, SERVICE_NAME))
     gateway = Gateway(context, history_events=settings.history)
     members = MembersRoutes(gateway, context.clock, settings.advertise)
-    keys = KeysEndpoint(gateway)
+    keys = KeysEndpoint(gateway, context.audit)
     context.metrics.register(GatewayFigures(gateway))
     routes = [
         _KeysRoute(PREFIX + "/{path:path}", keys),

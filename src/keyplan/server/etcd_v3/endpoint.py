@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final
 
 from msgspec import json
@@ -12,10 +13,14 @@ from starlette.types import Scope
 
 from keyplan.errors import AccessDeniedError, HistoryCompactedError, KeyplanError
 from keyplan.grpc_status import GrpcStatus
+from keyplan.operations import Operation
 from keyplan.server.access import Caller, caller_of
+from keyplan.server.answers import REQUEST_ID
+from keyplan.server.auditing import asker_of, note_answer
 from keyplan.server.confined import CallerStore, ConfinedContext
 from keyplan.server.etcd_member import Identity, Membership
 from keyplan.server.etcd_v3.calls import Calls
+from keyplan.server.etcd_v3.declared import changed_in
 from keyplan.server.etcd_v3.failures import PERMISSION_DENIED, CallFailure, failure_of
 from keyplan.server.etcd_v3.messages import RECORDS, encoded, message_in, messages_in
 from keyplan.server.etcd_v3.watching import Selection, Stream, Watches, WatchHub
@@ -60,9 +65,14 @@ class Endpoint:
     # ---- calls that answer once -----------------------------------------------------------------------------------------
 
     def unary(
-        self, handler: Callable[[Calls], Handler], record: Any, *, is_read: bool | Callable[[Any], bool] = False
+        self,
+        handler: Callable[[Calls], Handler],
+        record: Any,
+        *,
+        declared: Operation | None = None,
+        is_read: bool | Callable[[Any], bool] = False,
     ) -> Callable[[Request], Any]:
-        """Return the function of a call that takes such a record.
+        """Return the function of a call that takes such a record. What it changes is noted, as `declared` says.
 
         The call is made at once when it is a short read, which the message may tell, and the engine is near, else in a thread.
         """
@@ -73,8 +83,11 @@ class Endpoint:
                 message = await self._message(request, record)
                 call = handler(calls)
                 is_near = is_read is True or (callable(is_read) and is_read(message))
-                # Why with its text: that of a long range takes longer than the reading.
-                body = await (self._context.read if is_near else self._context.run)(lambda: encoded(call(message)))
+                async with self._noted(request, declared, message):
+                    # Why with its text: that of a long range takes longer than the reading.
+                    body = await (self._context.read if is_near else self._context.run)(
+                        _answered_in_text, call, message
+                    )
             except CallFailure as failure:
                 return _failed(failure)
             except KeyplanError as error:
@@ -82,6 +95,14 @@ class Endpoint:
             return Response(body, media_type="application/json", headers=_HEADERS)
 
         return answer
+
+    def _noted(self, request: Request, declared: Operation | None, message: Any) -> AbstractAsyncContextManager[object]:
+        """Surround a call, so that what it changes stands in the audit log. Raises AuditLogError."""
+        arguments = None if declared is None else changed_in(declared, message)
+        if declared is None or arguments is None:
+            return nullcontext()
+        asker = asker_of(caller_of(request), address_of(request.scope))
+        return self._context.audit.change(declared, asker, arguments, request=request.scope.get(REQUEST_ID, ""))
 
     def read_range(self) -> Callable[[Request], Any]:
         """Return the function of `range`: one key at once, ranges in a thread, because they may be long."""
@@ -220,6 +241,12 @@ class Endpoint:
         finally:
             if hub is not None and stream is not None:
                 hub.leave(stream)
+
+
+def _answered_in_text(call: Handler, message: Any) -> bytes:
+    answer = call(message)
+    note_answer(answer)
+    return encoded(answer)
 
 
 def _compacted(header: Any, error: HistoryCompactedError) -> Any:

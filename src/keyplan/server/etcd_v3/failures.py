@@ -4,6 +4,8 @@ from typing import Any, Final
 
 from keyplan.errors import (
     AccessDeniedError,
+    AuditLogError,
+    AuditLogIncompleteError,
     CommitConflictError,
     CommitOutcomeUnknownError,
     EngineError,
@@ -59,6 +61,8 @@ class CallFailure(Exception):  # noqa: N818 # it is an answer, not an error of k
 
 
 _FAILURES: Final[tuple[tuple[type[KeyplanError], GrpcStatus, str], ...]] = (
+    (AuditLogIncompleteError, GrpcStatus.INTERNAL, "keyplan: it was done, and the audit log cannot tell it yet"),
+    (AuditLogError, GrpcStatus.UNAVAILABLE, "keyplan: the audit log cannot be written, and nothing was changed"),
     (AccessDeniedError, GrpcStatus.PERMISSION_DENIED, PERMISSION_DENIED),
     (LeaseNotFoundError, GrpcStatus.NOT_FOUND, "etcdserver: requested lease not found"),
     (EngineLimitError, GrpcStatus.INVALID_ARGUMENT, "etcdserver: request is too large"),

@@ -1,16 +1,19 @@
 """The JSON gateway as a service of `keyplan serve`: `--app etcd-v3`."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Annotated, Any, Final
 
 from prometheus_client import Gauge
+from starlette.requests import Request
 from starlette.routing import Route
 
 from keyplan.engine import Capability
 from keyplan.errors import UnsupportedByEngineError
+from keyplan.operations import described, operations_of
 from keyplan.server.confined import ConfinedContext
 from keyplan.server.etcd_member import (
     BOOKS,
@@ -21,6 +24,7 @@ from keyplan.server.etcd_member import (
     not_found_route,
     version_route,
 )
+from keyplan.server.etcd_v3.declared import CONTRACT, GatewayCalls
 from keyplan.server.etcd_v3.endpoint import Endpoint
 from keyplan.server.etcd_v3.messages import RECORDS
 from keyplan.server.etcd_v3.watching import Watches
@@ -41,21 +45,9 @@ class EtcdV3Settings(MemberSettings):
     ] = 600.0
 
 
-_CALLS: Final = {
-    "/v3/kv/range": "Read a key or a range.",
-    "/v3/kv/put": "Write a value.",
-    "/v3/kv/deleterange": "Delete a key or a range.",
-    "/v3/kv/txn": "Compare, and carry out one of two lists of requests.",
-    "/v3/kv/compaction": "Forget history.",
-    "/v3/lease/grant": "Grant a lease.",
-    "/v3/lease/keepalive": "Renew leases.",
-    "/v3/lease/revoke": "End a lease.",
-    "/v3/lease/timetolive": "Tell how long a lease still lives.",
-    "/v3/watch": "Follow changes.",
-    "/v3/cluster/member/list": "List the gateways.",
-    "/v3/maintenance/status": "Tell the version and the revision.",
-    "/v3/auth/authenticate": "Get a token for a password.",
-}
+_ALSO_BELOW_KEYS: Final = ("/v3/lease/revoke", "/v3/lease/timetolive")
+
+DESCRIPTION: Final = described(operations_of(GatewayCalls).values(), CONTRACT)
 
 
 def build(context: ServiceContext) -> Service:
@@ -81,9 +73,7 @@ def build(context: ServiceContext) -> Service:
         async with _ending_with(confined, watches):
             yield
 
-    return Service(
-        SERVICE_NAME, _routes(endpoint), {"paths": _described()}, running, has_own_access=True, is_confined=True
-    )
+    return Service(SERVICE_NAME, _routes(endpoint), DESCRIPTION, running, has_own_access=True, is_confined=True)
 
 
 @asynccontextmanager
@@ -103,39 +93,28 @@ async def _ending_with(context: ConfinedContext, watches: Watches) -> AsyncItera
 
 
 def _routes(endpoint: Endpoint) -> list[Route]:
+    declared = operations_of(GatewayCalls)
+
+    def changing(name: str, record: Any) -> Callable[[Request], Any]:
+        return endpoint.unary(attrgetter(name), record, declared=declared[name])
+
     functions = {
-        "/v3/kv/range": endpoint.read_range(),
-        "/v3/kv/put": endpoint.unary(lambda calls: calls.put, RECORDS.PutRequest),
-        "/v3/kv/deleterange": endpoint.unary(lambda calls: calls.delete_range, RECORDS.DeleteRangeRequest),
-        "/v3/kv/txn": endpoint.unary(lambda calls: calls.transact, RECORDS.TxnRequest),
-        "/v3/kv/compaction": endpoint.unary(lambda calls: calls.compact, RECORDS.CompactionRequest),
-        "/v3/lease/grant": endpoint.unary(lambda calls: calls.grant, RECORDS.LeaseGrantRequest),
-        "/v3/lease/keepalive": endpoint.keep_alive,
-        "/v3/lease/revoke": endpoint.unary(lambda calls: calls.revoke, RECORDS.LeaseRevokeRequest),
-        "/v3/kv/lease/revoke": endpoint.unary(lambda calls: calls.revoke, RECORDS.LeaseRevokeRequest),
-        "/v3/lease/timetolive": endpoint.unary(lambda calls: calls.time_to_live, RECORDS.LeaseTimeToLiveRequest),
-        "/v3/kv/lease/timetolive": endpoint.unary(lambda calls: calls.time_to_live, RECORDS.LeaseTimeToLiveRequest),
-        "/v3/watch": endpoint.watch,
-        "/v3/cluster/member/list": endpoint.members,
-        "/v3/maintenance/status": endpoint.unary(lambda calls: calls.status, RECORDS.StatusRequest, is_read=True),
-        "/v3/auth/authenticate": endpoint.authenticate,
+        "range": endpoint.read_range(),
+        "put": changing("put", RECORDS.PutRequest),
+        "delete_range": changing("delete_range", RECORDS.DeleteRangeRequest),
+        "transact": changing("transact", RECORDS.TxnRequest),
+        "compact": changing("compact", RECORDS.CompactionRequest),
+        "grant": changing("grant", RECORDS.LeaseGrantRequest),
+        "keep_alive": endpoint.keep_alive,
+        "revoke": changing("revoke", RECORDS.LeaseRevokeRequest),
+        "time_to_live": endpoint.unary(attrgetter("time_to_live"), RECORDS.LeaseTimeToLiveRequest),
+        "watch": endpoint.watch,
+        "members": endpoint.members,
+        "status": endpoint.unary(attrgetter("status"), RECORDS.StatusRequest, is_read=True),
+        "authenticate": endpoint.authenticate,
     }
-    calls = [EtcdRoute(path, function, methods=("POST",)) for path, function in functions.items()]
+    paths = {one.path: functions[name] for name, one in declared.items()}
+    # Why twice: clients of older versions ask there.
+    paths |= {path.replace("/v3/lease/", "/v3/kv/lease/"): paths[path] for path in _ALSO_BELOW_KEYS}
+    calls = [EtcdRoute(path, function, methods=("POST",)) for path, function in paths.items()]
     return [*calls, not_found_route("/v3/{rest:path}", "Not Found\n"), version_route()]
-
-
-def _described() -> dict[str, Any]:
-    return {
-        path: {
-            "post": {
-                "summary": summary,
-                "tags": ["etcd-v3"],
-                "requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}},
-                "responses": {
-                    "200": {"description": "The answer as grpc-gateway writes it."},
-                    "default": {"description": "`error`, `message`, `code`."},
-                },
-            }
-        }
-        for path, summary in _CALLS.items()
-    }
