@@ -163,10 +163,10 @@ def test_a_restore_is_logged_with_who_called_for_it(
     run: Keyplan, shared_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("keyspace", "backup", "full.kpb", "--store", shared_store)
-    kept = run("keyspace", "audit", "--store", shared_store, "--json").documents
+    kept = run("audit-log", "--store", shared_store, "--json").documents
     monkeypatch.setenv("LOGNAME", "ann")
     assert run("keyspace", "restore", "full.kpb", "--store", "lmdb:again.kv").code == 0
-    entries = run("keyspace", "audit", "--store", "lmdb:again.kv", "--json").documents
+    entries = run("audit-log", "--store", "lmdb:again.kv", "--json").documents
     assert entries[: len(kept)] == kept
     assert {entry["actor"] for entry in entries[len(kept) :]} == {"ann"}
 

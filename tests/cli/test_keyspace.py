@@ -159,17 +159,24 @@ def test_a_deletion_is_taken_back(keyspace: Keyplan) -> None:
     assert done(keyspace("undelete", "orders", "--json")).document["state"] == "ENABLED"
 
 
-def test_the_log_tells_who_did_what_and_whether_it_is_whole(keyspace: Keyplan) -> None:
+def test_the_log_tells_who_did_what_and_whether_it_is_whole(keyspace: Keyplan, run: Keyplan) -> None:
     done(keyspace("create", "orders", "-a", "shop"))
     done(keyspace("disable", "orders"))
-    entries = done(keyspace("audit", "--json")).documents
+    entries = done(run("audit-log", "--json")).documents
     assert [entry["act"] for entry in entries] == ["create", "disable"]
-    fields = done(keyspace("audit", "--after", "1")).lines[0].split("\t")
+    fields = done(run("audit-log", "--after", "1")).lines[0].split("\t")
     assert (fields[0], fields[3], fields[4]) == ("2", "disable", "orders")
-    assert done(keyspace("audit", "--limit", "1", "--json")).documents == entries[:1]
-    verdict = done(keyspace("audit", "--verify", "--json")).document
+    assert done(run("audit-log", "--limit", "1", "--json")).documents == entries[:1]
+    assert done(run("audit-log", "--act", "disable", "--who", entries[1]["actor"], "--json")).documents == entries[1:]
+    for nothing in (("--subject", "bills"), ("--who", "eve"), ("--service", "etcd-v2"), ("--until", "2026-01-01")):
+        assert done(run("audit-log", *nothing)).lines == []
+    assert done(run("audit-log", "--subject", "or*", "--since", entries[0]["at"], "--json")).documents == entries
+    verdict = done(run("audit-log", "--verify", "--json")).document
     assert (verdict["is_whole"], verdict["entries"], verdict["head"]) == (True, 2, entries[1]["digest"])
-    assert done(keyspace("audit", "--verify")).out.startswith("2 entries, each follows from the one before")
+    assert done(run("audit-log", "--verify")).out.startswith("2 entries, each follows from the one before")
+    assert done(run("audit-log", "--verify", "--head", entries[0]["digest"])).code == 0
+    lost = run("audit-log", "--verify", "--head", "f" * 64)
+    assert (lost.code, lost.lines) == (1, ["broken at entry 3: it is missing: no entry has the digest that was kept"])
 
 
 # ---- apply -----------------------------------------------------------------------------------------------------------
@@ -249,8 +256,9 @@ def test_a_file_that_is_no_declaration_is_refused(
 
 
 def test_reading_makes_no_store(run: Keyplan, url: str, tmp_path: Path) -> None:
-    for words in (["list"], ["show", "a"], ["usage"], ["audit"], ["config"]):
+    for words in (["list"], ["show", "a"], ["usage"], ["config"]):
         assert run("keyspace", *words, "--store", url).code == 7
+    assert run("audit-log", "--store", url).code == 7
     assert run("doctor", "--store", url).code == 7
     assert not (tmp_path / "shared.kv").exists()
 
@@ -316,7 +324,7 @@ def test_a_broken_log_is_said(run: Keyplan, url: str) -> None:
         done(run("keyspace", "create", name, "-a", "x", "--store", url))
     with open_engine(url) as engine:
         engine.commit(Commit((), (Delete(b"\x00kp\x04" + (1).to_bytes(8, "big")),)))
-    answer = run("keyspace", "audit", "--verify", "--store", url)
+    answer = run("audit-log", "--verify", "--store", url)
     assert (answer.code, answer.lines) == (1, ["broken at entry 1: it is missing"])
     assert run("doctor", "--store", url).code == 1
 

@@ -5,8 +5,10 @@ from typing import Any, Final
 import pytest
 import typer.main
 
+from keyplan.cli.audit_log import audit_log_command
 from keyplan.cli.keyspace import keyspace_app
 from keyplan.cli.maintenance import doctor_command
+from keyplan.cli.options import spread
 from keyplan.keyspace import RegistryOperations
 from keyplan.operations import operations_of
 
@@ -30,9 +32,12 @@ COMMANDS: Final = {
     "repair": "doctor",
     "configuration": "config",
     "configure": "config",
-    "audit_page": "audit",
-    "verify_audit": "audit",
+    "audit_page": "audit-log",
+    "verify_audit": "audit-log",
 }
+
+APART: Final = {"doctor": doctor_command, "audit-log": audit_log_command}
+"""Commands that are none of `keyplan keyspace`."""
 
 SPELLED: Final = {
     ("configure", "changes"): "switches",
@@ -62,9 +67,9 @@ PARAMETERS: Final = [
 
 def options_of(command: str) -> set[str]:
     """The names of a command's arguments and options."""
-    if command == "doctor":
+    if command in APART:
         app = typer.Typer()
-        app.command()(doctor_command)
+        app.command()(spread(APART[command]))
         found: Any = typer.main.get_command(app)
     else:
         found = typer.main.get_command(keyspace_app).commands[command]  # type: ignore[attr-defined] # a group has them

@@ -43,6 +43,7 @@ READING = [
     ("raw", "get", "/site/notes/hello"),
     ("index", "list"),
     ("keyspace", "list"),
+    ("audit-log",),
     ("infer",),
     ("audit",),
 ]

@@ -29,6 +29,7 @@ from tests.servers.patroni import why_no_patroni, write_patroni
 ROOT: Final = Path(__file__).resolve().parents[2]
 GUIDES: Final = (
     "access",
+    "audit",
     "backup-and-copy",
     "check-and-repair",
     "cloudchamber",

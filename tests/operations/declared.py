@@ -11,6 +11,7 @@ from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
 from keyplan.keyspace import RegistryOperations
 from keyplan.operations import Declared, operations_of, rpcs_of
 from keyplan.server.etcd_v2.declared import Keys, Members
+from keyplan.server.etcd_v3.declared import GatewayCalls
 from keyplan.server.explorer.operations import ExplorerOperations
 from keyplan.server.shell import ShellOperations
 
@@ -21,6 +22,7 @@ INTERFACES: Final[Mapping[str, tuple[type, ...]]] = {
     "explorer": (ExplorerOperations,),
     "keyspaces": (RegistryOperations,),
     "etcd-v2": (Keys, Members),
+    "etcd-v3": (GatewayCalls,),
     "cloudchamber": tuple(RESOURCES),
     "patroni-broker": (ServiceBroker, Administration),
     "hepnos": (DatabaseOperations,),

@@ -35,6 +35,10 @@ OPEN = {
     "listKeySpaces",  # The answer has what the caller may see.
     "putUsersName",  # Who logs in is nobody yet; for the rest the operation asks who.
     "bootstrap",  # The token in the request is the grant.
+    # What is asked for is asked of the caller's own store: what it may not see is not there.
+    *("rangeEtcd", "watchEtcd", "getEtcdStatus", "listEtcdGateways", "authenticateEtcd"),
+    # Leases and history are the caller's own.
+    *("grantEtcdLease", "keepEtcdLeaseAlive", "revokeEtcdLease", "getEtcdLeaseTimeToLive", "compactEtcd"),
 }
 
 

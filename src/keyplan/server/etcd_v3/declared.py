@@ -16,7 +16,6 @@ from keyplan.operations import (
     Need,
     Operation,
     operation,
-    operations_of,
     prefix,
 )
 
