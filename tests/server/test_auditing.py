@@ -106,10 +106,10 @@ ROWS: dict[str, list[Row]] = {
         chamber("postUsersName", "POST", "users/eve", "eve", json={"password": "secret", "enabled": True}),
         chamber("deleteUsersName", "DELETE", "users/eve", "eve"),
         chamber("postWorkloadsName", "POST", "workloads/shop", "shop", json={}),
-        chamber("putWorkloadsName", "PUT", "workloads/shop", "shop", json={}, headers=MATCH),
+        chamber("putWorkloadsName", "PUT", "workloads/shop", "shop", "409", json={}, headers=MATCH),
         chamber("postWorkloadsNameInstancesInstance", "POST", "workloads/shop/instances/i", "shop/i", json={}),
         chamber(
-            "putWorkloadsNameInstancesInstance", "PUT", "workloads/shop/instances/i", "shop/i", json={}, headers=MATCH
+            "putWorkloadsNameInstancesInstance", "PUT", "workloads/shop/instances/i", "shop/i", "409", json={}, headers=MATCH
         ),
         chamber(
             "putWorkloadsNameInstancesInstanceTarget",
@@ -138,7 +138,7 @@ ROWS: dict[str, list[Row]] = {
         broker("recreateInstance", "POST", "/admin/service_instances/none/recreate", "none", "404"),
     ],
     "hepnos": [
-        hepnos("putHepnosPairs", "put", [b"k" * 24], [b"v"]),
+        hepnos("putHepnosPairs", "put", [b"k" * 24], []),
         hepnos("commitHepnos", "commit", [], [], [], [b"k" * 24], [], [], [], []),
     ],
 }

@@ -10,16 +10,16 @@ is noted with it. Without a log nothing of this is there.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from enum import Enum
 from typing import Any, Final
 
 from keyplan.audit_log import REVISIONS_MAX, Asker, AuditLog, Event, bounded
 from keyplan.engine import Capability, Commit, Engine, Fences, FencesHolder, Guard, WrappedEngine
-from keyplan.errors import AuditLogError, CommitOutcomeUnknownError, KeyplanError
+from keyplan.errors import AuditLogError, CommitOutcomeUnknownError
 from keyplan.operations import Declared
 from keyplan.server.access import Caller
 from keyplan.server.logs import LOGGER
@@ -136,6 +136,9 @@ class NotingEngine(WrappedEngine):
         return self.inner.put_sorted(keys, values, guards=guards, overwrite=overwrite)
 
 
+_NOTHING: Final = nullcontext(None)
+
+
 class ServiceAudit:
     """How one service notes its changes; without a log they are made, and nothing is noted."""
 
@@ -147,35 +150,16 @@ class ServiceAudit:
         """Return an engine whose commits are noted, for a service that opens one of its own."""
         return engine if self.log is None else NotingEngine(engine, closes_inner=True)
 
-    @asynccontextmanager
-    async def change(
+    def change(
         self, declared: Declared, asker: Asker, arguments: Mapping[str, Any], *, request: str = ""
-    ) -> AsyncIterator[NotedChange | None]:
+    ) -> AbstractAsyncContextManager[NotedChange | None]:
         """Surround a change: its line is written before the block is entered, and its outcome before it is left.
 
         An operation that changes nothing is let through. Raises AuditLogError, and then the block is not entered;
         AuditLogIncompleteError where the change was made; and what the block raises.
         """
         change = self._change(declared, asker, arguments, request)
-        if change is None:
-            yield None
-            return
-        change.began(await asyncio.wrap_future(change.begin()))
-        token = _CURRENT.set(change)
-        try:
-            yield change
-        except asyncio.CancelledError as error:
-            # Why not waited for: who is cancelled has no time; the line is written all the same.
-            _append_end(change, error)
-            raise
-        except BaseException as error:
-            await _told(change, error)
-            raise
-        else:
-            # Why shielded: a change that was made is told of, whoever no longer waits for it.
-            await asyncio.shield(asyncio.wrap_future(_end(change)))
-        finally:
-            _CURRENT.reset(token)
+        return _NOTHING if change is None else _surrounding(change)
 
     @contextmanager
     def change_here(
@@ -186,16 +170,18 @@ class ServiceAudit:
         if change is None:
             yield None
             return
-        change.began(change.begin().result())
+        with _reported():
+            change.began(change.begin().result())
         token = _CURRENT.set(change)
         try:
             yield change
         except BaseException as error:
-            with _logged():
+            with suppress(AuditLogError), _reported():
                 change.end(error).result()
             raise
         else:
-            _end(change).result()
+            with _reported():
+                change.end(None).result()
         finally:
             _CURRENT.reset(token)
 
@@ -217,6 +203,31 @@ class ServiceAudit:
             "request": request,
         }
         return NotedChange(self.log, facts, lambda answer: changes.subject_of({**arguments, **answer}))
+
+
+@asynccontextmanager
+async def _surrounding(change: NotedChange) -> AsyncIterator[NotedChange]:
+    """Surround a change with its lines, which are waited for without holding the event loop."""
+    with _reported():
+        change.began(await asyncio.wrap_future(change.begin()))
+    token = _CURRENT.set(change)
+    try:
+        yield change
+    except asyncio.CancelledError as error:
+        # Why not waited for: who is cancelled has no time; the line is written all the same.
+        with suppress(AuditLogError), _reported():
+            change.end(error)
+        raise
+    except BaseException as error:
+        with suppress(AuditLogError), _reported():
+            await asyncio.shield(asyncio.wrap_future(change.end(error)))
+        raise
+    else:
+        with _reported():
+            # Why shielded: a change that was made is told of, whoever no longer waits for it.
+            await asyncio.shield(asyncio.wrap_future(change.end(None)))
+    finally:
+        _CURRENT.reset(token)
 
 
 def _outcome(error: BaseException | None) -> tuple[Event, str]:
@@ -241,28 +252,11 @@ def _code_of(error: BaseException) -> str:
     return "internal_error"
 
 
-def _end(change: NotedChange) -> "Future[int]":
-    try:
-        return change.end(None)
-    except KeyplanError:
-        LOGGER.exception("the end of a change is not in the audit log")
-        raise
-
-
-async def _told(change: NotedChange, error: BaseException) -> None:
-    with _logged():
-        await asyncio.shield(asyncio.wrap_future(change.end(error)))
-
-
-def _append_end(change: NotedChange, error: BaseException) -> None:
-    with _logged():
-        change.end(error)
-
-
 @contextmanager
-def _logged() -> Generator[None, None, None]:
-    """Log that the end of a change that failed cannot be told yet: what it failed with is the answer."""
+def _reported() -> Iterator[None]:
+    """Say in the server's log that a line cannot be written. Raises AuditLogError on."""
     try:
         yield
     except AuditLogError as error:
-        LOGGER.error("the end of a change is not in the audit log yet", extra={"facts": {"error": str(error)}})
+        LOGGER.error("the audit log cannot be written", extra={"facts": {"error": str(error)}})
+        raise

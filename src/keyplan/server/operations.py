@@ -79,7 +79,7 @@ class Responder:
             arguments |= read_body(operation, await self.read(request, operation, kind))
         if not is_decided:
             await self._decide(request, operation, arguments)
-        if operation.change is None:
+        if operation.change is None or self.context.audit.log is None:
             return await self.perform(request, operation, target, arguments)
         # Why here: whoever is refused has changed nothing, and whoever is answered stands in the audit log by then.
         asker, request_id = self.asker_of(request), request.scope.get(REQUEST_ID, "")
