@@ -4,6 +4,7 @@ from typing import Annotated, Any, NamedTuple
 
 import pytest
 
+from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.runm.wire_table import RUNM
 from keyplan.operations import (
     ITSELF,
@@ -94,6 +95,8 @@ def test_a_subject_is_made_of_arguments_and_of_the_answer() -> None:
     given = {"name": "a{b}", "of": ["x", "y"], "answer": Made("u-1")}
     assert Change("init").subject_of(given) == ""
     assert Change("create", "{name}/{answer.uuid}: {of}").subject_of(given) == "a{b}/u-1: x,y"
+    of_kinds = {"kind": Kind.RUN, "keys": [b"/a", b"\xff/", 7]}
+    assert Change("put", "{kind}/{keys}").subject_of(of_kinds) == "runs//a,\\xff/,7"
     assert Change("create", "{name}/{answer.uuid}").named == {"name", "answer"}
 
 

@@ -8,7 +8,7 @@ act `disable` on that name.
 
 import re
 from collections.abc import Iterable, Mapping
-from enum import StrEnum, auto
+from enum import Enum, StrEnum, auto
 from typing import Any, Final, NamedTuple
 
 __all__ = ["ITSELF", "NOTHING", "Act", "Change", "Need", "On", "OnKind", "application", "key_space", "prefix"]
@@ -102,6 +102,13 @@ class Change(NamedTuple):
             for field in fields:
                 value = getattr(value, field)
             is_many = isinstance(value, Iterable) and not isinstance(value, str | bytes)
-            return ",".join(map(str, value)) if is_many else str(value)
+            return ",".join(map(_text_of, value)) if is_many else _text_of(value)
 
         return _FIELD.sub(found, self.subject)
+
+
+def _text_of(value: object) -> str:
+    """A value as people write it: a word of a few by the word, bytes as the text that they are."""
+    if isinstance(value, Enum):
+        return str(value.value)
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
