@@ -294,7 +294,7 @@ def _opened(path: Path) -> int:
 
 def _taken(path: Path, now: str) -> int:
     """Take the lock of a log, which a file beside it holds. Raises InvalidInputError when another process has it."""
-    beside = path.with_name(f"{path.name}.lock")
+    beside = Path(f"{path}.lock")
     try:
         descriptor = open_file(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode=FILE_MODE)
     except OSError as error:
