@@ -172,7 +172,7 @@ def test_two_writers_of_one_file_are_refused_and_told_who_has_it(tmp_path: Path)
 def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path; from keyplan.audit_log import AuditLog;"
-        f"log = AuditLog(Path({str(tmp_path / 'log')!r})); print('there', flush=True); time.sleep(600)"
+        f"log = AuditLog(Path({str(tmp_path / 'log')!r}), wall=time.time); print('there', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None

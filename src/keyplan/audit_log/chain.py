@@ -29,11 +29,11 @@ class Head(NamedTuple):
 class ChainVerdict(NamedTuple):
     """Whether a log is whole. `broken_at` is the number of the first entry that is missing, or is not as it was written.
 
-    `count` is the number of the last good entry, `head` its digest.
+    `last` is the number of the last good entry, `head` its digest.
     """
 
     is_whole: bool
-    count: int
+    last: int
     broken_at: int | None
     problem: str
     head: str

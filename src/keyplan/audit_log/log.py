@@ -9,7 +9,6 @@ import fcntl
 import os
 import stat
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -54,11 +53,11 @@ class AuditLog:
     """The audit log of one server, open for writing. Safe for use by several threads.
 
     With `syncs`, a line counts as written when it is on the disk; else when the system has it, which outlives the process and
-    no loss of power. Raises InvalidInputError for a file that cannot be opened, that is no audit log, or that another process
-    writes.
+    no loss of power. `wall` is the clock on the wall. Raises InvalidInputError for a file that cannot be opened, that is no
+    audit log, or that another process writes.
     """
 
-    def __init__(self, path: Path, *, syncs: bool = True, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, *, wall: Callable[[], float], syncs: bool = True) -> None:
         self.path = path
         self._syncs = syncs
         self._wall = wall

@@ -84,9 +84,9 @@ class _Verification:
         found = self._chain.verdict()
         is_whole, broken_at, problem = found.is_whole, found.broken_at, found.problem
         if is_whole and not self._is_head_there:
-            is_whole, broken_at, problem = False, found.count + 1, "it is missing: no line has the digest that was kept"
+            is_whole, broken_at, problem = False, found.last + 1, "it is missing: no line has the digest that was kept"
         file = None if is_whole or self._file is None else str(self._file)
-        last = found.count if self._first and found.count >= self._first else 0
+        last = found.last if self._first and found.last >= self._first else 0
         return FileVerdict(is_whole, self._first, last, broken_at, problem, file, found.head, tuple(self._torn))
 
     def _add(self, line: Line) -> bool:

@@ -1,5 +1,6 @@
 """Every error keyplan raises: the tree is drawn in tree.py, its branches of key spaces and rings in files of their own."""
 
+from keyplan.errors.access import AccessDeniedError, AuditLogError, AuditLogIncompleteError
 from keyplan.errors.keyspaces import (
     ForbiddenError,
     GenerationMismatchError,
@@ -33,10 +34,7 @@ from keyplan.errors.keyspaces import (
 )
 from keyplan.errors.rings import RingMismatchError, SplitCommitError
 from keyplan.errors.tree import (
-    AccessDeniedError,
     AlreadyExistsError,
-    AuditLogError,
-    AuditLogIncompleteError,
     CommitConflictError,
     CommitOutcomeUnknownError,
     ConflictError,

@@ -36,7 +36,7 @@
     │   └── EngineOpenError               the file, folder or address cannot be opened
     │       ├── StoreMissingError           there is no store, and none was to be made
     │       └── StoreUnreachableError       no server answers there, or not yet
-    ├── AccessDeniedError               nothing that was granted allows it: ask for a grant
+    ├── AccessDeniedError               nothing that was granted allows it: see access.py
     ├── AuditLogError                   what is to be told before a change cannot be: nothing was changed
     │   └── AuditLogIncompleteError       the change was made, and the log does not say so yet
     ├── CorruptionError                 stored bytes break an invariant: run `keyplan check`
@@ -55,10 +55,7 @@ from typing import Any, ClassVar
 from keyplan.grpc_status import GrpcStatus
 
 __all__ = [
-    "AccessDeniedError",
     "AlreadyExistsError",
-    "AuditLogError",
-    "AuditLogIncompleteError",
     "CommitConflictError",
     "CommitOutcomeUnknownError",
     "ConflictError",
@@ -457,40 +454,6 @@ class StoreUnreachableError(EngineOpenError):
 
     code = "store-unreachable"
     summary = "the store cannot be reached"
-
-
-class AccessDeniedError(KeyplanError):
-    """No grant allows it, or the one that did holds no more. Nothing was read or written.
-
-    Facts: `who` asked, "" where no name is known; `act`, as "read" or "write"; `where`, as it was asked for. They never tell
-    whether something is stored there.
-    """
-
-    code = "access-denied"
-    summary = "no grant allows this"
-    exit_code = 11
-    http_status = 403
-    grpc_status = GrpcStatus.PERMISSION_DENIED
-
-
-class AuditLogError(KeyplanError):
-    """The line that an audit log has before a change cannot be written. Nothing was changed. Facts: `problem`."""
-
-    code = "audit-log"
-    summary = "the audit log cannot be written, and nothing was changed"
-    exit_code = 7
-    http_status = 503
-    grpc_status = GrpcStatus.UNAVAILABLE
-
-
-class AuditLogIncompleteError(AuditLogError):
-    """A change was made, and the line that tells its end cannot be written yet: look before another try. Facts: `problem`."""
-
-    code = "audit-log-incomplete"
-    summary = "the change was made, and the audit log cannot tell its end yet"
-    exit_code = 9
-    http_status = 500
-    grpc_status = GrpcStatus.UNKNOWN
 
 
 class CorruptionError(KeyplanError):

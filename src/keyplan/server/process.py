@@ -16,7 +16,7 @@ from typing import Any, Final
 import uvicorn
 
 from keyplan.audit_log import AuditLog, Head
-from keyplan.engine import open_engine
+from keyplan.engine import SYSTEM_CLOCK, open_engine
 from keyplan.errors import InvalidInputError
 from keyplan.server.access import Access
 from keyplan.server.application import Application, service_builders
@@ -68,7 +68,7 @@ def serve(options: ServerOptions, *, on_listening: Callable[[Sequence[str]], obj
     with ExitStack() as stack:
         listeners = [stack.enter_context(_bound(text, options)) for text in options.listen]
         # Why before the store: a server that cannot note changes is not to make any.
-        log = None if options.audit_log is None else AuditLog(options.audit_log, syncs=options.audit_syncs)
+        log = _audit_log(options)
         if log is not None:
             stack.enter_context(log)
         engine = stack.enter_context(open_engine(options.store_url, create=not options.has_to_exist))
@@ -117,6 +117,12 @@ def _say_where_it_is(log: AuditLog, words: str, head: Head) -> None:
     """Log the head. Why: kept elsewhere, as a server's log often is, it shows whether the log's end was cut off."""
     facts = {"audit_log": str(log.path), "line": head.number, "head": head.digest}
     LOGGER.info(words, extra={"facts": facts})
+
+
+def _audit_log(options: ServerOptions) -> AuditLog | None:
+    if options.audit_log is None:
+        return None
+    return AuditLog(options.audit_log, wall=SYSTEM_CLOCK.wall, syncs=options.audit_syncs)
 
 
 class _BoundListener:

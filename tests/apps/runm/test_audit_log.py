@@ -18,7 +18,7 @@ from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
 from keyplan.apps.runm.server import Listening, serving
 from keyplan.apps.runm.start import ensure_started
 from keyplan.audit_log import AuditLog, AuditRecord, Event, read_lines, verified_files
-from keyplan.engine import Engine, open_engine
+from keyplan.engine import SYSTEM_CLOCK, Engine, open_engine
 from keyplan.operations import CallerKind, Rpc, rpcs_of
 from keyplan.server import NotingEngine, Role, ServiceAudit, Token
 from keyplan.store import Store
@@ -53,7 +53,10 @@ class Audited(NamedTuple):
 def audited(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Audited]:
     tokens = [Token.of_text(Role.ADMIN, "ada", TOKEN)] if request.param else []
     path = tmp_path / "audit.log"
-    with open_engine(f"lmdb:{tmp_path / 'runm'}?durability=none") as engine, AuditLog(path, syncs=False) as log:
+    with (
+        open_engine(f"lmdb:{tmp_path / 'runm'}?durability=none") as engine,
+        AuditLog(path, wall=SYSTEM_CLOCK.wall, syncs=False) as log,
+    ):
         deployment = Deployment(Store(NotingEngine(engine)))
         ensure_started(deployment)
         with serving(deployment, Listening(("127.0.0.1:0",)), tokens, audit=ServiceAudit("runm", log)) as running:

@@ -123,7 +123,7 @@ def _audited(choices: ServeChoices, path: Path) -> Generator[ServiceAudit, None,
     def reopen() -> None:
         log.reopen().add_done_callback(told)
 
-    with AuditLog(path, syncs=choices.audit_syncs) as log:
+    with AuditLog(path, wall=SYSTEM_CLOCK.wall, syncs=choices.audit_syncs) as log:
         before = signal.signal(signal.SIGHUP, lambda _number, _frame: call_from_signal(reopen))
         try:
             yield ServiceAudit("runm", log)

@@ -1,0 +1,40 @@
+"""The errors of who may do what, and of writing down who did what."""
+
+from keyplan.errors.tree import KeyplanError
+from keyplan.grpc_status import GrpcStatus
+
+__all__ = ["AccessDeniedError", "AuditLogError", "AuditLogIncompleteError"]
+
+
+class AccessDeniedError(KeyplanError):
+    """No grant allows it, or the one that did holds no more. Nothing was read or written.
+
+    Facts: `who` asked, "" where no name is known; `act`, as "read" or "write"; `where`, as it was asked for. They never tell
+    whether something is stored there.
+    """
+
+    code = "access-denied"
+    summary = "no grant allows this"
+    exit_code = 11
+    http_status = 403
+    grpc_status = GrpcStatus.PERMISSION_DENIED
+
+
+class AuditLogError(KeyplanError):
+    """The line that an audit log has before a change cannot be written. Nothing was changed. Facts: `problem`."""
+
+    code = "audit-log"
+    summary = "the audit log cannot be written, and nothing was changed"
+    exit_code = 7
+    http_status = 503
+    grpc_status = GrpcStatus.UNAVAILABLE
+
+
+class AuditLogIncompleteError(AuditLogError):
+    """A change was made, and the line that tells its end cannot be written yet: look before another try. Facts: `problem`."""
+
+    code = "audit-log-incomplete"
+    summary = "the change was made, and the audit log cannot tell its end yet"
+    exit_code = 9
+    http_status = 500
+    grpc_status = GrpcStatus.UNKNOWN
