@@ -64,7 +64,7 @@ def test_the_examples_print_what_the_document_says(
 
 def sections() -> dict[str, str]:
     """The text below each heading of a command."""
-    parts = re.split(r"^### `keyplan (\w+)`$", DOCUMENT, flags=re.MULTILINE)[1:]
+    parts = re.split(r"^### `keyplan ([\w-]+)`$", DOCUMENT, flags=re.MULTILINE)[1:]
     return dict(zip(parts[::2], (re.split(r"^##", text, flags=re.MULTILINE)[0] for text in parts[1::2]), strict=True))
 
 

@@ -452,6 +452,7 @@ def test_the_description_tells_of_every_route_and_of_no_other(admin: Ask) -> Non
     assert described == {
         ("GET", "/audit"),
         ("POST", "/audit:verify"),
+        ("GET", "/audit-log"),
         ("GET", "/config"),
         ("PATCH", "/config"),
         ("GET", "/health"),
