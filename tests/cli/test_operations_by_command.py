@@ -1,5 +1,6 @@
 """Every operation of the registry has a command, and every parameter of it an option, or the reason why not."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -36,7 +37,7 @@ COMMANDS: Final = {
     "verify_audit": "audit-log",
 }
 
-APART: Final = {"doctor": doctor_command, "audit-log": audit_log_command}
+APART: Final[dict[str, Callable[..., None]]] = {"doctor": doctor_command, "audit-log": audit_log_command}
 """Commands that are none of `keyplan keyspace`."""
 
 SPELLED: Final = {
