@@ -114,7 +114,7 @@ def words_of(
     words: list[str] = []
     arguments: list[str] = []
     left_out = {"json", "as_json", *leaves_out}
-    values = {**context.params, **(replaced or {})}
+    values: dict[str, Any] = {**context.params, **(replaced or {})}
     if not with_store:
         left_out.add("store")
     elif "store" in values and (url := values["store"] or read_settings(values.get("config")).store):

@@ -123,7 +123,12 @@ def claim_lineage(
     """
     seen = file.last_seen
     with environment.begin() as transaction:
-        record = _known_to_reader(transaction, databases) if is_readonly else _record_of(transaction, databases)
+        try:
+            record = _record_of(transaction, databases)
+        except CorruptionError:
+            if not is_readonly:
+                raise
+            record = None  # Why: what else is there can be read, and backed up.
         if record is not None and _is_as_left(record, file, seen=seen, last=transaction.id()):
             return Lineage(record.store, record.epoch)
     if is_readonly:
@@ -148,13 +153,6 @@ def _record_of(transaction: "lmdb.Transaction[bytes]", databases: Databases) -> 
         return None if raw is None else msgspec.json.decode(raw, type=LineageRecord)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise CorruptionError(problem="what says which store it is cannot be read") from error
-
-
-def _known_to_reader(transaction: "lmdb.Transaction[bytes]", databases: Databases) -> LineageRecord | None:
-    """Return the record, or None. Why also for a damaged one: what else is there can be read, and backed up."""
-    with suppress(CorruptionError):
-        return _record_of(transaction, databases)
-    return None
 
 
 def _is_as_left(record: LineageRecord, file: StoreFile, *, seen: int, last: int) -> bool:
