@@ -39,7 +39,7 @@ from keyplan.keyspace.layout import (
     SessionKey,
     UvarintKeySpaces,
 )
-from keyplan.keyspace.listing import AUDIT_LIMIT_MAX, LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
+from keyplan.keyspace.listing import AUDIT_LIMIT_MAX, LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, Sees
 from keyplan.keyspace.opening import (
     SESSION_SECONDS_DEFAULT,
     open_for_care,
@@ -143,6 +143,7 @@ __all__ = [
     "RegistryTransaction",
     "Role",
     "Row",
+    "Sees",
     "Session",
     "SessionKey",
     "Stage",

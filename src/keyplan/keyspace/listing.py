@@ -1,5 +1,6 @@
 """Lists of key spaces, filtered and paged, and whose a raw key is."""
 
+from collections.abc import Callable
 from typing import Final
 
 from keyplan.errors import CorruptionError, InvalidArgumentError
@@ -9,7 +10,19 @@ from keyplan.keyspace.names import is_name
 from keyplan.keyspace.prefixes import SYSTEM_BYTE, PrefixCodec
 from keyplan.keyspace.records import KeySpaceRecord, State
 
-__all__ = ["AUDIT_LIMIT_MAX", "LIST_LIMIT_DEFAULT", "LIST_LIMIT_MAX", "holder_of", "listed", "owner_in"]
+__all__ = [
+    "AUDIT_LIMIT_MAX",
+    "LIST_LIMIT_DEFAULT",
+    "LIST_LIMIT_MAX",
+    "Sees",
+    "holder_of",
+    "listed",
+    "owner_in",
+    "sees_all",
+]
+
+Sees = Callable[[str, str | None], bool]
+"""Of a key space's name and its application, whether it is shown; the application of a damaged one is not known: None."""
 
 LIST_LIMIT_DEFAULT: Final = 100
 LIST_LIMIT_MAX: Final = 1_000
@@ -20,6 +33,11 @@ AUDIT_LIMIT_MAX: Final = 1_000
 
 _READ_AT_ONCE = 500
 _NUMBER_DIGITS_MAX = 19
+
+
+def sees_all(_name: str, _application: str | None) -> bool:
+    """Show every key space."""
+    return True
 
 
 def listed(
@@ -33,8 +51,12 @@ def listed(
     is_deleted_shown: bool,
     limit: int = LIST_LIMIT_DEFAULT,
     page_token: str,
+    sees: Sees = sees_all,
 ) -> KeySpacePage:
-    """Return one page of the key spaces that agree with every filter. Raises InvalidArgumentError for limit and token."""
+    """Return one page of the key spaces that agree with every filter, as if there were none but those that `sees` shows.
+
+    Raises InvalidArgumentError for limit and token.
+    """
     if not 1 <= limit <= LIST_LIMIT_MAX:
         raise InvalidArgumentError(argument="limit", problem=f"from 1 to {LIST_LIMIT_MAX}")
 
@@ -46,6 +68,8 @@ def listed(
             and (key is None or (record.state is not State.DELETED and key.startswith(bytes.fromhex(record.prefix))))
             and (application is None or record.application == application)
             and (state is None or record.state is state)
+            # Why here, and not of the page: that another page follows would tell of those that are left out.
+            and sees(record.name, record.application)
         )
 
     after = _place(page_token)
@@ -63,7 +87,8 @@ def listed(
         after = names[-1][0]
     shown = page[:limit]
     token = str(shown[-1].sequence) if len(page) > limit else ""
-    return KeySpacePage([KeySpace.of_record(record) for record in shown], token, tuple(damaged))
+    unread = tuple(name for name in damaged if sees(name, None))
+    return KeySpacePage([KeySpace.of_record(record) for record in shown], token, unread)
 
 
 def _names(registry: KeySpaceRegistry, after: int) -> tuple[list[tuple[int, str]], bool]:

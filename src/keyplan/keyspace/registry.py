@@ -22,7 +22,7 @@ from keyplan.keyspace.lifecycle import (
     move,
     undelete,
 )
-from keyplan.keyspace.listing import LIST_LIMIT_DEFAULT, listed, owner_in
+from keyplan.keyspace.listing import LIST_LIMIT_DEFAULT, Sees, listed, owner_in, sees_all
 from keyplan.keyspace.names import checked_application, checked_description, is_name, time_text
 from keyplan.keyspace.operations import RegistryOperations
 from keyplan.keyspace.prefixes import bytes_of_hex
@@ -55,6 +55,8 @@ class KeySpaces(RegistryOperations):
 
     `expected`, where an act takes it, is the key space that is meant (`KeySpace.identity`): the act raises
     GenerationMismatchError or OwnerConflictError, and writes nothing, when the name is another's by then.
+
+    `sees` tells of a name and its application (None: not known) whether they are shown: lists are as if there were no others.
     """
 
     def __init__(
@@ -66,9 +68,11 @@ class KeySpaces(RegistryOperations):
         founding: Founding | None = None,
         clock: Clock = SYSTEM_CLOCK,
         backoff: Backoff | None = None,
+        sees: Sees = sees_all,
     ) -> None:
         self._engine = engine
         self._role = role
+        self._sees = sees
         self._clock = clock
         self._backoff = backoff if backoff is not None else Backoff()
         self._store = Store(engine, backoff=self._backoff, clock=clock)
@@ -80,10 +84,16 @@ class KeySpaces(RegistryOperations):
         )
         self._may = Permissions(role, self._transactions)
 
-    def acting_as(self, role: Role, actor: str) -> Self:
-        """Return the same registry for somebody else: the server makes one for each request."""
+    def acting_as(self, role: Role, actor: str, *, sees: Sees = sees_all) -> Self:
+        """Return the same registry for somebody else, who is shown what `sees` says: the server makes one for each caller."""
         return type(self)(
-            self._engine, role=role, actor=actor, founding=self._founding, clock=self._clock, backoff=self._backoff
+            self._engine,
+            role=role,
+            actor=actor,
+            founding=self._founding,
+            clock=self._clock,
+            backoff=self._backoff,
+            sees=sees,
         )
 
     @property
@@ -250,6 +260,7 @@ class KeySpaces(RegistryOperations):
                 is_deleted_shown=include_deleted or state is State.DELETED,
                 limit=limit if limit is not None else LIST_LIMIT_DEFAULT,
                 page_token=page_token,
+                sees=self._sees,
             )
 
     def history(self, name: str) -> builtins.list[KeySpace]:
@@ -260,7 +271,9 @@ class KeySpaces(RegistryOperations):
         with self._may.look() as registry:
             if not is_name(name) or registry.records.get(name) is None:
                 raise KeySpaceNotFoundError(name=name)
-            return [KeySpace.of_record(record) for _, record in registry.history.list(name)]
+            # Why asked of each: a name may have been another application's.
+            past = [record for _, record in registry.history.list(name) if self._sees(name, record.application)]
+            return [KeySpace.of_record(record) for record in past]
 
     def owner_of(self, key: bytes) -> Owner:
         """Say whose a raw key of the store is: the registry's, a key space's or nobody's (R10)."""

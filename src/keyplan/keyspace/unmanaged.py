@@ -1,6 +1,7 @@
 """Keys that are nobody's: found by hopping from codeword to codeword, at the cost of a read for each that is in use."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any, Final, NamedTuple, Self
 
 from keyplan.engine import ALL_KEYS, Engine, KeyRange, Snapshot
@@ -47,23 +48,27 @@ class Unmanaged(NamedTuple):
         }
 
 
-def unmanaged(engine: Engine) -> Iterator[Unmanaged]:
+def unmanaged(engine: Engine, *, shown: Engine | None = None) -> Iterator[Unmanaged]:
     """Yield what lies in the store outside every key space and the registry, in key order, as of one state for all.
 
-    Raises CorruptionError when the registry's header is lost.
+    Of that, what `shown` has, which is part of the store, as of a state of its own; by default everything. Raises
+    CorruptionError when the registry's header is lost.
     """
-    with engine.snapshot() as snapshot:
+    with engine.snapshot() as snapshot, nullcontext(snapshot) if shown is None else shown.snapshot() as seen:
         header = value_of(snapshot, "header", ONLY)
         if header is not None and header.value is None:
             raise CorruptionError(problem=f"the registry's header cannot be read: {header.problem}")
-        yield from unmanaged_in(snapshot, codec_of(None if header is None else header.value))
+        yield from unmanaged_in(snapshot, codec_of(None if header is None else header.value), seen=seen)
 
 
-def unmanaged_in(snapshot: Snapshot, codec: PrefixCodec | None) -> Iterator[Unmanaged]:
-    """As `unmanaged`, as of a state whose prefix code is known, or not (None): then keys are told apart by their first byte."""
+def unmanaged_in(snapshot: Snapshot, codec: PrefixCodec | None, *, seen: Snapshot | None = None) -> Iterator[Unmanaged]:
+    """As `unmanaged`, as of a state whose prefix code is known, or not (None): then keys are told apart by their first byte.
+
+    Of the keys, those that `seen` has.
+    """
     owned = [prefix_range(prefix) for prefix in prefixes_held(snapshot)]
     for gap in gaps(owned, KeyRange(_FIRST_KEY, ALL_KEYS.end)):
-        yield from _in_gap(snapshot, codec, gap)
+        yield from _in_gap(snapshot if seen is None else seen, codec, gap)
 
 
 def gaps(owned: Iterable[KeyRange], whole: KeyRange) -> Iterator[KeyRange]:

@@ -1,6 +1,6 @@
 """The registry of key spaces over HTTP: its declared operations, and what five of their answers have beyond them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote
@@ -47,9 +47,7 @@ class RegistryResponder(Responder):
         self._acting_as = lru_cache(_CALLERS_MAX)(self._made_for)
         self._own = {
             "create": self._create,
-            "list": self._list,
             "get": self._get,
-            "history": self._history,
             "delete": self._delete,
             "sweep": self._sweep,
         }
@@ -80,7 +78,12 @@ class RegistryResponder(Responder):
 
     def _made_for(self, caller: Caller) -> KeySpaces:
         role = RegistryRole.ADMIN if caller.role is Role.ADMIN else RegistryRole.CLIENT
-        return self._registry.acting_as(role, caller.name)
+        access = self.context.access
+
+        def sees(name: str, application: str | None) -> bool:
+            return access.allows(caller, Act.READ, OnKeySpace(name, application))
+
+        return self._registry.acting_as(role, caller.name, sees=sees)
 
     async def _create(self, request: Request, registry: KeySpaces, arguments: Mapping[str, Any]) -> Response:
         prefix = arguments.get("prefix")
@@ -91,24 +94,6 @@ class RegistryResponder(Responder):
         # Why: the header names the resource also when it was there already; only the status tells.
         location = {"Location": f"/keyspaces/{quote(keyspace.name, safe='')}"}
         return JsonAnswer(keyspace.to_json(), 201 if is_new else 200, headers=location)
-
-    async def _list(self, request: Request, registry: KeySpaces, arguments: Mapping[str, Any]) -> Response:
-        page = await self.context.run(registry.list, **arguments)
-        access, caller = self.context.access, _caller(request)
-        # Why fewer than were asked for: the page ends where it would for everybody, and tells nothing of what it leaves out.
-        seen = self._seen(request, page.keyspaces)
-        damaged = tuple(name for name in page.damaged if access.allows(caller, Act.READ, OnKeySpace(name)))
-        return self.answer(OPERATIONS["list"], page._replace(keyspaces=seen, damaged=damaged))
-
-    async def _history(self, request: Request, registry: KeySpaces, arguments: Mapping[str, Any]) -> Response:
-        found = await self.context.run(registry.history, **arguments)
-        # Why not all: others may have had the name before, and a grant on an application is on its own key spaces.
-        return self.answer(OPERATIONS["history"], self._seen(request, found))
-
-    def _seen(self, request: Request, keyspaces: Iterable[KeySpace]) -> list[KeySpace]:
-        """Those of the key spaces that who asks may read."""
-        access, caller = self.context.access, _caller(request)
-        return [one for one in keyspaces if access.allows(caller, Act.READ, OnKeySpace(one.name, one.application))]
 
     async def _get(self, _request: Request, registry: KeySpaces, arguments: Mapping[str, Any]) -> Response:
         keyspace = await self.context.read(_shown, registry, **arguments)
