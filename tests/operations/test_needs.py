@@ -38,6 +38,8 @@ OPEN = {
     "bootstrap",  # The token in the request is the grant.
     # What is asked for is asked of the caller's own store: what it may not see is not there.
     *("rangeEtcd", "watchEtcd", "getEtcdStatus", "listEtcdGateways", "authenticateEtcd"),
+    *("enterExplorer", "exploreStore", "findKey", "exploreArea", "exploreLevel", "exploreRecords", "exploreKey"),
+    *("exploreRawKeys", "exploreLive", "exploreRawLive", "streamChanges", "streamRawChanges"),
     # Leases and history are the caller's own.
     *("grantEtcdLease", "keepEtcdLeaseAlive", "revokeEtcdLease", "getEtcdLeaseTimeToLive", "compactEtcd"),
 }

@@ -208,7 +208,7 @@ def test_the_log_says_what_is_open_to_whom(server: KeyplanServer) -> None:
         "administrators": ["ada"],
         "others": ["me", "named", "subject"],
         "anybody_else": "nothing",
-        "whole_store_by": ["explorer"],
+        "whole_store_by": [],
     }
 
 
@@ -231,7 +231,7 @@ def test_without_an_access_file_the_log_says_who_may_ask_too() -> None:
     with KeyplanServer("memory:", "--app", "explorer", environment={"KEYPLAN_ADMIN_TOKEN": TOKEN}) as server:
         (line,) = [json.loads(one) for one in server.log.splitlines() if '"who may ask"' in one]
     assert line["without_token"] == "who runs this server, on this machine, as client"
-    assert (line["administrators"], line["clients"], line["whole_store_by"]) == (["admin"], [], ["explorer"])
+    assert (line["administrators"], line["clients"], line["whole_store_by"]) == (["admin"], [], [])
 
 
 def test_alternative_names_are_compared_in_one_spelling(authority: Authority) -> None:

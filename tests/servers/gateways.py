@@ -19,7 +19,7 @@ _BUILDERS: Final[Mapping[str, ServiceBuilder]] = {"etcd-v2": etcd_v2.build, "etc
 
 
 class GatewayServer:
-    """Both gateways, on any free port or a given one, for a `with` block: `server.url`; the engine stays open."""
+    """Both gateways, or others, on any free port or a given one, for a `with` block: `server.url`; the engine stays open."""
 
     def __init__(
         self,
@@ -29,9 +29,10 @@ class GatewayServer:
         access: Access | None = None,
         clock: Clock = SYSTEM_CLOCK,
         port: int = 0,
+        builders: Mapping[str, ServiceBuilder] = _BUILDERS,
     ) -> None:
         self.engine = engine
-        self._application = Application.build(engine, _BUILDERS, settings=settings, access=access, clock=clock)
+        self._application = Application.build(engine, builders, settings=settings, access=access, clock=clock)
         config = uvicorn.Config(
             self._application.asgi, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=5
         )

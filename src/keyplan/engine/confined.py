@@ -22,7 +22,7 @@ from keyplan.engine.interface import (
     Watch,
 )
 from keyplan.engine.lineage import Lineage
-from keyplan.engine.owned import OwnedHistory, OwnedLeases
+from keyplan.engine.owned import Leases, OwnedHistory
 from keyplan.engine.profile import Profile
 from keyplan.engine.reach import Reach, Terms
 from keyplan.engine.sorted_writes import load_by_commits
@@ -58,7 +58,7 @@ class ConfinedEngine(Engine):
         outside: Outside,
         who: str = "",
         renewed: Callable[[], Reach] | None = None,
-        leases: OwnedLeases | None = None,
+        leases: Leases | None = None,
         history: OwnedHistory | None = None,
         closes_inner: bool = True,
     ) -> None:
@@ -90,6 +90,15 @@ class ConfinedEngine(Engine):
     def _confined_snapshot(self) -> ConfinedSnapshot:
         self._border.reach()  # Why: as in `lineage`.
         return ConfinedSnapshot(self._inner.snapshot(), self._border, is_local=self._is_local)
+
+    def readable_since(self, key_range: KeyRange) -> int | None:
+        """Return the least revision behind which some of a range could be read all the time until now; None: none can be now.
+
+        For what tells of changes in another way than by `watch`: a change of that revision or an earlier one is not to be told.
+        0 where the right hangs on nothing.
+        """
+        with self._confined_snapshot() as snapshot:
+            return snapshot.readable_since(key_range)
 
     def value(self, key: bytes) -> bytes | None:
         # Why past the snapshot where one call tells it, and kept: this is the path of every single read.

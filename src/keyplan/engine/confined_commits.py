@@ -26,7 +26,7 @@ from keyplan.engine.interface import (
     RangeEmpty,
     RangeUnchanged,
 )
-from keyplan.engine.owned import OwnedLeases
+from keyplan.engine.owned import Leases
 from keyplan.engine.prefixed import failures_of
 from keyplan.engine.profile import Profile
 from keyplan.engine.reach import AreaFence, Reach, Terms
@@ -55,7 +55,7 @@ _Touch: TypeAlias = tuple[str, bytes | KeyRange]
 class FencedCommits:
     """The way of a caller's commits into `inner`. Safe for use by several threads."""
 
-    def __init__(self, inner: Engine, border: Border, leases: OwnedLeases | None) -> None:
+    def __init__(self, inner: Engine, border: Border, leases: Leases | None) -> None:
         self._inner = inner
         self._border = border
         self._leases = leases

@@ -4,7 +4,7 @@ A fence that part of the reach depends on is read in the snapshot of the read it
 does not hold the reach is asked for once more; what is not in that one either lies outside.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import chain, islice
 from typing import Final, TypeVar
@@ -203,6 +203,17 @@ class ConfinedSnapshot(Snapshot):
             raise self._border.denied(READ, key_range)
         return _joined(stretch.range for stretch in found)
 
+    def readable_since(self, key_range: KeyRange) -> int | None:
+        """Return the least revision since which some of a range can be read, as of this state; None: nothing of it can be."""
+        for reach in self._border.reaches():
+            terms = {stretch.read for stretch in reach.within(key_range)}
+            if () in terms:
+                return 0
+            since = _held_since(self._inner, terms)
+            if since:
+                return min(since.values())
+        return None
+
     def _in_reach(self, reach: Reach, key_range: KeyRange) -> list[Stretch] | None:
         return reach.covering(key_range) if self._border.is_refusing else list(reach.within(key_range))
 
@@ -267,6 +278,22 @@ class ConfinedSnapshot(Snapshot):
 
     def close(self) -> None:
         self._inner.close()
+
+
+def _held_since(state: Snapshot, terms: Collection[Terms]) -> dict[Terms, int]:
+    """Return, of the terms that hold in a state, since which revision they do."""
+    fences = sorted({fence for alternatives in terms for fence in alternatives})
+    found = state.get_many([key for key, _ in fences])
+    since: dict[AreaFence, int] = {
+        fence: entry.mod_revision
+        for fence, entry in zip(fences, found, strict=True)
+        if entry is not None and entry.value == fence[1]
+    }
+    return {
+        alternatives: min(since[fence] for fence in alternatives if fence in since)
+        for alternatives in terms
+        if any(fence in since for fence in alternatives)
+    }
 
 
 def _joined(ranges: Iterable[KeyRange]) -> list[KeyRange]:
@@ -355,25 +382,13 @@ class ConfinedWatch:
         self._ended = self._border.denied(READ, self._asked)
         raise self._ended
 
-    def _held_since(self, terms: Iterable[Terms]) -> dict[Terms, int] | None:
+    def _held_since(self, terms: Collection[Terms]) -> dict[Terms, int] | None:
         """Return the revision since which each of the terms holds that do; None from a state before what is pending."""
-        fences = sorted({fence for alternatives in terms for fence in alternatives})
-        if not fences:
+        if not terms:
             return {}
         with self._engine.snapshot() as snapshot:
-            found = snapshot.get_many([key for key, _ in fences])
-            if self._pending and snapshot.revision < self._pending[-1].revision:
-                return None
-        since: dict[AreaFence, int] = {
-            fence: entry.mod_revision
-            for fence, entry in zip(fences, found, strict=True)
-            if entry is not None and entry.value == fence[1]
-        }
-        return {
-            alternatives: min(since[fence] for fence in alternatives if fence in since)
-            for alternatives in terms
-            if any(fence in since for fence in alternatives)
-        }
+            since = _held_since(snapshot, terms)
+            return None if self._pending and snapshot.revision < self._pending[-1].revision else since
 
     def _refuse_doubtful(self, reach: Reach, held: dict[Terms, int]) -> None:
         """End the watch when something pending may be of a state in which the reach did not have it."""

@@ -6,7 +6,7 @@ another was granted is not there, and whoever forgets history forgets its own al
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -29,7 +29,7 @@ from keyplan.engine.profile import Capability
 from keyplan.engine.retry import Backoff
 from keyplan.errors import HistoryCompactedError, InvalidInputError, LeaseNotFoundError
 
-__all__ = ["HistoryFloor", "LeaseOwner", "OwnedHistory", "OwnedLeases"]
+__all__ = ["HistoryFloor", "LeaseOwner", "Leases", "OwnedHistory", "OwnedLeases"]
 
 _NUMBERS: Final = range(1, 1 << 64)
 _NUMBER_BYTES: Final = 8
@@ -49,6 +49,18 @@ class HistoryFloor(msgspec.Struct, frozen=True):
 
     owner: str
     revision: int
+
+
+class Leases(Protocol):
+    """The leases that somebody may put entries on."""
+
+    def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:
+        """Grant a lease, or take one of these up; as `Engine.lease`."""
+        ...
+
+    def check(self, mutations: Iterable[Mutation]) -> None:
+        """Raise LeaseNotFoundError when one of the puts hangs on a lease that is none of these."""
+        ...
 
 
 class OwnedLeases:

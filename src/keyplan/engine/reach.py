@@ -48,10 +48,12 @@ class Reach:
     `can_write` does.
     """
 
-    __slots__ = ("_starts", "at", "can_write", "fences", "is_everything", "stretches")
+    __slots__ = ("_starts", "areas", "at", "can_write", "fences", "is_everything", "stretches")
 
     def __init__(self, areas: Iterable[Area] = ()) -> None:
-        self.stretches: Final = tuple(_joined(_pieces(areas)))
+        self.areas: Final = tuple(areas)
+        """What it is the union of, as it was given."""
+        self.stretches: Final = tuple(_joined(_pieces(self.areas)))
         """The union of the areas: no two touch that are under the same terms."""
         self.fences: Final = frozenset(fence for stretch in self.stretches for fence in stretch.read)
         """All fences that anything depends on. Those of writing are among those of reading."""

@@ -5,20 +5,21 @@ an access file a caller's store is what their grants come to; without one it is 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from keyplan.access import Grant
+from keyplan.access import Grant, Policy
 from keyplan.engine import (
     Area,
     Clock,
     ConfinedEngine,
     Engine,
     KeyRange,
+    Leases,
     Outside,
     OwnedHistory,
     OwnedLeases,
@@ -46,26 +47,77 @@ _EVERYTHING: Final = Reach.everything()
 class CallerStore:
     """The store as one caller may see it: `engine` refuses what lies outside, in `shown` it is not there.
 
-    `reach` is what that is now, the same object until it changes.
+    `reach` is what that is now, the same object until it changes. `readable_since` is that of ConfinedEngine.
     """
 
     engine: Engine
     shown: Engine
     reach: Callable[[], Reach]
+    readable_since: Callable[[KeyRange], int | None]
+    _kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of_all(cls, engine: Engine) -> Self:
+        """Return the store of somebody who may see everything."""
+        return cls(engine, engine, lambda: _EVERYTHING, lambda _range: 0)
 
     @property
     def is_whole(self) -> bool:
         """True when there is nothing that the caller may not see."""
         return self.reach().is_everything
 
+    def kept(self, make: "Callable[[CallerStore], T]") -> T:
+        """Return what `make` makes of this store, made once. It goes with the store, when its caller is named no more."""
+        found: T | None = self._kept.get(make)
+        return self._kept.setdefault(make, make(self)) if found is None else found
+
+
+def _as_it_is(reach: Reach) -> Reach:
+    return reach
+
+
+class _ReachWithBooks:
+    """A caller's reach with what of a service's own keys goes with it; the same object until the reach changes."""
+
+    def __init__(self, granted: GrantedReach, books: Callable[[Reach], Reach]) -> None:
+        self._granted = granted
+        self._books = books
+        self._made = (Reach(), books(Reach()))
+
+    def __call__(self) -> Reach:
+        return self._with_books(self._granted())
+
+    def renewed(self) -> Reach:
+        return self._with_books(self._granted.renewed())
+
+    def _with_books(self, reach: Reach) -> Reach:
+        known, made = self._made
+        if known is not reach:
+            made = reach if reach.is_everything else self._books(reach)
+            self._made = (reach, made)
+        return made
+
 
 class ConfinedContext:
-    """A ServiceContext without its engine: in its place there is a store for each caller."""
+    """A ServiceContext without its engine: in its place there is a store for each caller.
 
-    def __init__(self, context: ServiceContext) -> None:
+    Where a service keeps books of keys, `books` returns a reach with that part of them which goes with it. `leases` are those
+    that the service grants itself, for all callers; by default each has their own.
+    """
+
+    def __init__(
+        self,
+        context: ServiceContext,
+        *,
+        books: Callable[[Reach], Reach] = _as_it_is,
+        leases: Leases | None = None,
+    ) -> None:
         self._context = context
-        self._whole = CallerStore(context.engine, context.engine, lambda: _EVERYTHING)
+        self._books = books
+        self._leases = leases
+        self._whole = CallerStore.of_all(context.engine)
         self._stores: dict[str, tuple[GrantedReach, CallerStore]] = {}
+        self._policy: Policy | None = None
 
     @property
     def profile(self) -> Profile:
@@ -117,13 +169,21 @@ class ConfinedContext:
 
     async def store_of(self, caller: Caller) -> CallerStore:
         """Return the store of a caller, for one request: what was made or changed hands since the last one is found."""
-        if self.access.policy is None:
+        policy = self.access.policy
+        if policy is None:
             return self._whole
+        if policy is not self._policy:
+            self._forget_all_but(policy)
         known = self._stores.get(caller.name)
         granted, store = known or self._stores.setdefault(caller.name, self._made_for(caller.name))
         if granted.is_of_registry:
             await self.read(granted.renewed)
         return store
+
+    def _forget_all_but(self, policy: Policy) -> None:
+        """Forget the stores of those whom the access file does not name any more."""
+        self._policy = policy
+        self._stores = {name: held for name, held in self._stores.items() if policy.named(name) is not None}
 
     def _made_for(self, name: str) -> tuple[GrantedReach, CallerStore]:
         engine, access = self._context.engine, self._context.access
@@ -132,16 +192,18 @@ class ConfinedContext:
             policy = access.policy
             return () if policy is None else policy.grants_of(name)
 
-        reach = GrantedReach(engine, grants)
+        granted = GrantedReach(engine, grants)
+        reach = granted if self._books is _as_it_is else _ReachWithBooks(granted, self._books)
         confined = partial(
             ConfinedEngine,
             engine,
             reach,
             who=name,
             renewed=reach.renewed,
-            leases=OwnedLeases(engine, name, _LEASE_MARKS),
+            leases=OwnedLeases(engine, name, _LEASE_MARKS) if self._leases is None else self._leases,
             # Why a sum: a name may be longer than a key.
             history=OwnedHistory(engine, name, _HISTORY_FLOORS + sha256(name.encode()).digest()),
             closes_inner=False,
         )
-        return reach, CallerStore(confined(outside=Outside.REFUSED), confined(outside=Outside.ABSENT), reach)
+        shown = confined(outside=Outside.ABSENT)
+        return granted, CallerStore(confined(outside=Outside.REFUSED), shown, reach, shown.readable_since)

@@ -29,6 +29,7 @@ from keyplan.operations import (
 from keyplan.server.access import caller_of
 from keyplan.server.answers import REQUEST_ID, JsonAnswer, body_of
 from keyplan.server.auditing import asker_of, note_answer
+from keyplan.server.confined import ConfinedContext
 from keyplan.server.proxies import address_of
 from keyplan.server.service import ServiceContext
 
@@ -57,7 +58,7 @@ class Responder:
     words_beside: ClassVar[Mapping[str, WordForm]] = {}
     """The forms of words that every operation may be asked with, which say how it is answered."""
 
-    def __init__(self, context: ServiceContext) -> None:
+    def __init__(self, context: ServiceContext | ConfinedContext) -> None:
         self.context = context
 
     async def admit(self, request: Request, operation: Operation) -> Any:

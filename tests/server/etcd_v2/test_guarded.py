@@ -9,7 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, MemoryEngine, Put, WrappedEngine
-from keyplan.server import Access, Closing, ServiceContext, Workers
+from keyplan.server import Access, Caller, Closing, Role, ServiceContext, Workers
+from keyplan.server.confined import ConfinedContext
 from keyplan.server.etcd_v2.answers import KeysFailure
 from keyplan.server.etcd_v2.gateway import Gateway
 from keyplan.server.etcd_v2.ledger import Ledger, Outcome
@@ -126,12 +127,14 @@ def test_a_renewal_that_comes_too_late_is_no_renewal() -> None:
 
 def running(engine: Engine) -> Gateway:
     context = ServiceContext(engine, {}, Access(), Closing(), Workers(), CollectorRegistry())
-    return Gateway(context, history_events=1000)
+    ledger = Ledger(engine, context.clock, history_events=1000)
+    return Gateway(ConfinedContext(context), ledger, history_events=1000)
 
 
 async def wrote(gateway: Gateway, path: str, **options: Any) -> str:
     try:
-        await asyncio.wait_for(gateway.write(Operation(Action.SET, path, "1", **options)), 30)
+        store = await gateway.store_of(Caller(Role.CLIENT, "local"))
+        await asyncio.wait_for(gateway.write(store, Operation(Action.SET, path, "1", **options)), 30)
     except KeysFailure as failure:
         return failure.cause
     return "done"

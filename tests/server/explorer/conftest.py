@@ -11,6 +11,9 @@ import pytest
 
 from keyplan.engine import Engine, MemoryEngine
 from keyplan.server import Access, Application, Role, Token, service_builders
+from keyplan.server.confined import CallerStore
+from keyplan.server.explorer.areas import Areas, SeenKeySpaces
+from keyplan.server.explorer.layouts import LayoutBook
 from keyplan.store import Store
 from tests.server.explorer.shop import NAME, Item, ItemKey, Shop
 
@@ -110,3 +113,8 @@ def shop(engine: Engine) -> Shop:
 def explorer(explore: Callable[..., Explorer], engine: Engine, shop: Shop) -> Explorer:
     """An explorer of the filled shop."""
     return explore(engine, layout=NAME)
+
+
+def areas_of_all(engine: Engine, book: LayoutBook) -> Areas:
+    """The areas of a store as somebody sees it who may see everything."""
+    return Areas(CallerStore.of_all(engine), SeenKeySpaces(engine, lambda _name, _application: True), book)

@@ -9,11 +9,10 @@ import pytest
 from keyplan.engine import Commit, Engine, Put
 from keyplan.layout import Layout, Table
 from keyplan.server import Closing
-from keyplan.server.explorer.areas import Areas
 from keyplan.server.explorer.layouts import LayoutBook
 from keyplan.server.explorer.live import LiveStreams, TypedSource
 from keyplan.server.explorer.trees import ItemRequest
-from tests.server.explorer.conftest import Explorer
+from tests.server.explorer.conftest import Explorer, areas_of_all
 from tests.server.explorer.test_live import Heard
 
 NAME = "tests.server.explorer.test_deep:Deep"
@@ -47,7 +46,7 @@ def test_pages_show_a_deep_record_and_its_neighbours(
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_a_deep_record_does_not_end_the_live_stream(engine: Engine, depth: int) -> None:
     async def main() -> None:
-        areas = Areas(engine, LayoutBook({"layout": NAME}))
+        areas = areas_of_all(engine, LayoutBook({"layout": NAME}))
         streams = LiveStreams(Closing())
         answer = await streams.open(lambda: TypedSource(areas, ItemRequest("-", "Deep", "things", ()), after=""))
         heard = Heard(answer.events())

@@ -14,7 +14,7 @@ from keyplan.server.explorer.areas import Areas
 from keyplan.server.explorer.layouts import LayoutBook
 from keyplan.server.explorer.live import LiveStreams, RawSource, TypedSource
 from keyplan.server.explorer.trees import ItemRequest
-from tests.server.explorer.conftest import Explorer
+from tests.server.explorer.conftest import Explorer, areas_of_all
 from tests.server.explorer.shop import NAME, Item, ItemKey, Shop
 
 SECONDS_MAX = 60
@@ -49,7 +49,7 @@ def parsed(block: str) -> tuple[str, str, Any]:
 
 @pytest.fixture
 def areas(engine: Engine, shop: Shop) -> Areas:
-    return Areas(engine, LayoutBook({"layout": NAME}))
+    return areas_of_all(engine, LayoutBook({"layout": NAME}))
 
 
 def typed(areas: Areas, item: str = "items", *words: str, after: str = "") -> Callable[[], TypedSource]:

@@ -13,6 +13,8 @@ from operator import attrgetter
 from threading import Condition
 from typing import Final, NamedTuple
 
+from msgspec import structs
+
 from keyplan.engine import NO_LEASE, SYSTEM_CLOCK, Entry, Event, EventKind, WriteSet
 from keyplan.errors import CorruptionError, KeyplanError
 from keyplan.server.etcd_v2.answers import Code, KeysFailure, Node, text_of
@@ -37,7 +39,7 @@ from keyplan.server.etcd_v2.records import (
 from keyplan.server.etcd_v2.tree import Tree, ancestors, below, file_node, keys_about, path_of
 from keyplan.server.logs import LOGGER
 
-__all__ = ["Backfill", "Inbox", "readable_events"]
+__all__ = ["Backfill", "Inbox", "Uncounted", "readable_events"]
 
 
 # ---- what waits for a number ------------------------------------------------------------------------------------------
@@ -52,6 +54,12 @@ class Uncounted(NamedTuple):
     revision: int
     position: int
     event: Event
+
+    @property
+    def path(self) -> str:
+        """What it is of: a file, or a directory that ended."""
+        key = self.event.key
+        return directory_path(key) if key in DIRECTORIES else key.decode()
 
 
 class Inbox:
@@ -74,9 +82,7 @@ class Inbox:
                 if state is not None:
                     with suppress(CorruptionError):  # Why: the next State counts what this one cannot tell.
                         self._drop_counted(unpack_state(state.value))
-                    records += readable_events(
-                        each.entry.value for each in changes if each.entry and each.key in EVENTS
-                    )
+                    records += readable_events(each.entry for each in changes if each.entry and each.key in EVENTS)
                 else:
                     visible = [each for each in changes if _is_visible(each)]
                     self._uncounted += [Uncounted(revision, place, each) for place, each in enumerate(visible)]
@@ -123,12 +129,13 @@ class Inbox:
         ]
 
 
-def readable_events(raw_events: Iterable[bytes]) -> list[EventRecord]:
-    """Return the events that can be read: one that is damaged is told to nobody, and hides no other."""
+def readable_events(entries: Iterable[Entry]) -> list[EventRecord]:
+    """Return the events that can be read, each with its revision: one that is damaged is told to nobody, and hides no other."""
     records: list[EventRecord] = []
-    for raw in raw_events:
+    for entry in entries:
         try:
-            records.append(unpack_event(raw))
+            record = unpack_event(entry.value)
+            records.append(record if record.revision else structs.replace(record, revision=entry.mod_revision))
         except CorruptionError as error:
             LOGGER.error("an event is left out", extra={"facts": {"error": str(error)}})
     return records
@@ -168,7 +175,7 @@ class Backfill:
                 return each.revision - 1, each.position, False
             self._count(each)
             if each in removed and each.event.entry is not None:
-                self._end_file(each.event.key.decode(), each.event.entry)
+                self._end_file(each.event.key.decode(), each.event.entry, each.revision)
         return up_to, 0, not self.writes.has_ranges
 
     def _removed_untold(self, pending: Sequence[Uncounted]) -> set[Uncounted]:
@@ -193,10 +200,10 @@ class Backfill:
         event = uncounted.event
         if event.key in DIRECTORIES:
             if event.previous is not None:
-                self._end_directory(directory_path(event.key), event.previous)
+                self._end_directory(directory_path(event.key), event.previous, uncounted.revision)
         elif event.kind is EventKind.DELETED:
             if event.previous is not None:
-                self._end_file(event.key.decode(), event.previous)
+                self._end_file(event.key.decode(), event.previous, uncounted.revision)
         elif event.entry is not None:
             self._write(event.key.decode(), event.entry, event.previous)
 
@@ -205,18 +212,18 @@ class Backfill:
         index = self.journal.next_index
         created = index if before is None else before.created
         node = Node(path, text_of(entry.value), created, index)
-        self.journal.record(Action.CREATE if before is None else Action.UPDATE, node, before)
+        action = Action.CREATE if before is None else Action.UPDATE
+        self.journal.record(action, node, before, revision=entry.mod_revision)
         self.writes.put(file_key(path), pack(FileRecord(created, index, entry.mod_revision)))
         for ancestor in ancestors(path):
             if self._directory_record(ancestor) is None:
                 self.writes.put(directory_key(ancestor), pack(DirectoryRecord(index, index, is_kept=False)))
 
-    def _end_file(self, path: str, previous: Entry) -> None:
+    def _end_file(self, path: str, previous: Entry, revision: int) -> None:
         before = self._before(path, previous)
         is_over = previous.lease != NO_LEASE and self.is_lease_over(previous.lease)
-        self.journal.record(
-            Action.EXPIRE if is_over else Action.DELETE, before._replace(modified=self.journal.next_index), before
-        )
+        action = Action.EXPIRE if is_over else Action.DELETE
+        self.journal.record(action, before._replace(modified=self.journal.next_index), before, revision=revision)
         self.writes.delete(file_key(path))
         for ancestor in reversed(list(ancestors(path))):
             record = self._directory_record(ancestor)
@@ -224,7 +231,7 @@ class Backfill:
                 return
             self.writes.delete(directory_key(ancestor))
 
-    def _end_directory(self, path: str, previous: Entry) -> None:
+    def _end_directory(self, path: str, previous: Entry, revision: int) -> None:
         if previous.lease == NO_LEASE:
             # Why kept: no lease ended it. Somebody removed the record, to mend one that was damaged for instance.
             if self.writes.holds_any(below(path)):
@@ -235,7 +242,7 @@ class Backfill:
         except CorruptionError:
             record = DirectoryRecord(self.state.floor, self.state.floor)
         before = Node(path, None, record.created, record.modified, record.expires_nanoseconds)
-        self.journal.record(Action.EXPIRE, before._replace(modified=self.journal.next_index), before)
+        self.journal.record(Action.EXPIRE, before._replace(modified=self.journal.next_index), before, revision=revision)
         erase_directory(self.writes, path)
 
     def _before(self, path: str, previous: Entry) -> Node:

@@ -5,17 +5,19 @@ from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
-from keyplan.errors import AuditLogError, CorruptionError
+from keyplan.errors import AuditLogError, CorruptionError, EngineError
 from keyplan.operations import Operation as DeclaredOperation
 from keyplan.operations import operations_of
-from keyplan.server.access import caller_in
-from keyplan.server.answers import REQUEST_ID
+from keyplan.server.access import Caller, caller_in
+from keyplan.server.answers import REASON, REQUEST_ID, AnswerError
 from keyplan.server.auditing import ServiceAudit, asker_of
-from keyplan.server.etcd_member import cleaned_path, has_caller, redirect_to
+from keyplan.server.confined import CallerStore
+from keyplan.server.etcd_member import cleaned_path, redirect_to
 from keyplan.server.etcd_v2.answers import Code, KeysFailure, action_body, failure_body
 from keyplan.server.etcd_v2.declared import PREFIX, Keys
 from keyplan.server.etcd_v2.forms import FORM_TYPE, KeysForm, has_broken_escape, is_text, media_type_of, read_form
-from keyplan.server.etcd_v2.gateway import Gateway
+from keyplan.server.etcd_v2.gateway import Gateway, Waiting
+from keyplan.server.etcd_v2.ledger import denied
 from keyplan.server.etcd_v2.operations import Operation
 from keyplan.server.etcd_v2.records import Action
 from keyplan.server.etcd_v2.tree import DEPTH_MAX, clean
@@ -56,17 +58,18 @@ class KeysEndpoint:
             await _answer(send, 405, [allow, _PLAIN, _NOSNIFF], b"Method Not Allowed\n")
         else:
             try:
-                if not has_caller(scope):
-                    raise KeysFailure(Code.UNAUTHORIZED, "Insufficient credentials")
-                await self._keys(method, scope, receive, send)
+                await self._keys(method, _caller_of(scope), scope, receive, send)
             except (KeysFailure, CorruptionError, AuditLogError) as error:
                 failure = (
                     error if isinstance(error, KeysFailure) else KeysFailure(Code.RAFT_INTERNAL, f"keyplan: {error}")
                 )
+                if failure.code is Code.UNAUTHORIZED and caller_in(scope) is not None:
+                    # Why: etcd tells who may not as it tells who is nobody, and the log shall not.
+                    scope[REASON] = "access_denied"
                 headers = self._headers(failure.index)
                 await _answer(send, failure.status, headers, failure_body(failure).encode(), is_head=method == "HEAD")
 
-    async def _keys(self, method: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _keys(self, method: str, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         if not is_text(scope.get("raw_path", b"")):
             # Why: servers put one character in the place of all such bytes, and two keys would be one.
             raise KeysFailure(Code.INVALID_FORM, "keyplan: the key is not UTF-8, and only such keys are kept here")
@@ -78,29 +81,30 @@ class KeysEndpoint:
             media_type, problem = media_type_of(_content_type(scope))
             body = await _form_body(receive) if media_type == FORM_TYPE else None
         form = read_form(method, scope["query_string"], body, problem=problem)
+        store = await self._gateway.store_of(caller)
         if method in {"GET", "HEAD"}:
             if form.is_wait:
-                await self._wait(path, form, receive, send)
+                await self._wait(store, path, form, receive, send)
             else:
-                await self._get(path, form, send, is_head=method == "HEAD")
+                await self._get(store, path, form, send, is_head=method == "HEAD")
             return
-        await self._write(_DECLARED[method], _operation(method, path, form), form, scope, send)
+        await self._write(store, _DECLARED[method], _operation(method, path, form), form, scope, send)
 
     # ---- reads ----------------------------------------------------------------------------------------------------------
 
-    async def _get(self, path: str, form: KeysForm, send: Send, *, is_head: bool) -> None:
+    async def _get(self, store: CallerStore, path: str, form: KeysForm, send: Send, *, is_head: bool) -> None:
         try:
-            found = await self._gateway.get(path, is_recursive=form.is_recursive)
+            found = await self._gateway.get(store, path, is_recursive=form.is_recursive)
         except KeysFailure:
             self._statistics.count(Action.GET, is_success=False)
             raise
         self._statistics.count(Action.GET, is_success=True)
         await _answer(send, 200, self._headers(found.index, found.revision), found.body.encode(), is_head=is_head)
 
-    async def _wait(self, path: str, form: KeysForm, receive: Receive, send: Send) -> None:
+    async def _wait(self, store: CallerStore, path: str, form: KeysForm, receive: Receive, send: Send) -> None:
         """Answer with the headers at once, and with events as they come, until there are enough or the client goes."""
         waiting = await self._gateway.wait(
-            path, is_recursive=form.is_recursive, is_stream=form.is_stream, wait_index=form.wait_index
+            store, path, is_recursive=form.is_recursive, is_stream=form.is_stream, wait_index=form.wait_index
         )
         waiter = waiting.waiter
         leaving = asyncio.create_task(_until_gone(receive))
@@ -108,7 +112,7 @@ class KeysEndpoint:
         try:
             headers = self._headers(waiting.index, waiting.revision)
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            while (body := await waiter.next_body()) is not None:
+            while (body := await self._next_body(waiting)) is not None:
                 await send({"type": "http.response.body", "body": body.encode(), "more_body": True})
                 if not form.is_stream:
                     break
@@ -119,13 +123,25 @@ class KeysEndpoint:
 
     # ---- writes ---------------------------------------------------------------------------------------------------------
 
+    async def _next_body(self, waiting: Waiting) -> str | None:
+        try:
+            return await self._gateway.next_body(waiting)
+        except (EngineError, AnswerError):
+            return None  # Why: its status was sent; a client that is answered without an event asks again.
+
     async def _write(
-        self, declared: DeclaredOperation, operation: Operation, form: KeysForm, scope: Scope, send: Send
+        self,
+        store: CallerStore,
+        declared: DeclaredOperation,
+        operation: Operation,
+        form: KeysForm,
+        scope: Scope,
+        send: Send,
     ) -> None:
         asker, path = asker_of(caller_in(scope), address_of(scope)), {"path": operation.path}
         try:
             async with self._audit.change(declared, asker, path, request=scope.get(REQUEST_ID, "")) as change:
-                done = await self._gateway.write(operation)
+                done = await self._gateway.write(store, operation)
                 if change is not None:
                     # Why here: several requests share a commit, which is made in the context of none of them.
                     change.note_revision(done.revision)
@@ -149,6 +165,14 @@ class KeysEndpoint:
         if revision is not None:
             headers += [(b"X-Raft-Index", b"%d" % revision), (b"X-Raft-Term", b"%d" % identity.term)]
         return headers
+
+
+def _caller_of(scope: Scope) -> Caller:
+    """Return who asks. Raises KeysFailure for nobody."""
+    caller = caller_in(scope)
+    if caller is None:
+        raise denied()
+    return caller
 
 
 def _operation(method: str, path: str, form: KeysForm) -> Operation:

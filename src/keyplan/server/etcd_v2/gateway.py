@@ -9,20 +9,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from keyplan.engine import Clock, Engine, Reads, Snapshot, WriteSet
+from keyplan.engine import Clock, Reads, Snapshot, WriteSet
 from keyplan.errors import EngineError
+from keyplan.server.access import Caller
 from keyplan.server.answers import AnswerError
-from keyplan.server.etcd_member import Identity, load_identity
+from keyplan.server.confined import CallerStore, ConfinedContext
+from keyplan.server.etcd_member import BOOKS, Identity, load_identity
 from keyplan.server.etcd_v2.answers import Code, KeysFailure, get_body
 from keyplan.server.etcd_v2.hub import Hub, Waiter
-from keyplan.server.etcd_v2.ledger import Ledger, Outcome, state_in
+from keyplan.server.etcd_v2.ledger import Ledger, Outcome, denied, state_in
 from keyplan.server.etcd_v2.operations import Done, Operation
+from keyplan.server.etcd_v2.reach import is_seen, may_write, part_shown
 from keyplan.server.etcd_v2.records import STATE_KEY, Action, EventRecord, State
-from keyplan.server.etcd_v2.tree import Tree, children, keys_about, subtree
+from keyplan.server.etcd_v2.tree import Tree, children, keys_about, seen_below, subtree
 from keyplan.server.logs import LOGGER
-from keyplan.server.service import ServiceContext
 
-__all__ = ["Gateway"]
+__all__ = ["Gateway", "Waiting"]
 
 
 # ---- counts -----------------------------------------------------------------------------------------------------------
@@ -101,7 +103,7 @@ def position(ledger: Ledger, snapshot: Snapshot) -> Position:
 
 def read(
     ledger: Ledger,
-    engine: Engine,
+    store: CallerStore,
     clock: Clock,
     path: str,
     *,
@@ -114,7 +116,7 @@ def read(
     None: a listing takes the reading of more than `entries_max` keys. Raises KeysFailure. With `must_settle` false such changes
     show the number of the counter as it is.
     """
-    with engine.snapshot() as snapshot:
+    with store.shown.snapshot() as snapshot:
         place = position(ledger, snapshot)
         if must_settle and not place.is_settled:
             return place
@@ -122,7 +124,7 @@ def read(
         state = place.state if place.is_settled else _with_floor(place.state)
         writes = WriteSet(Reads.of(snapshot), revision_written=snapshot.revision + 1)
         writes.reads.fetch_many(keys_about(path))
-        node = Tree(writes, writes.holds_any, state).find(path)
+        node = Tree(writes, writes.holds_any if store.is_whole else seen_below(writes.holds_any), state).find(path)
         if node.is_directory:
             if is_recursive:
                 listed = subtree(snapshot, node, state, entries_max=entries_max)
@@ -157,25 +159,30 @@ _TIMED_OUT: Final = KeysFailure(Code.RAFT_INTERNAL, "etcdserver: request timed o
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A wait that has begun, and where the counting stood then."""
+    """A wait that has begun, whose it is, and where the counting stood then."""
 
     waiter: Waiter
+    store: CallerStore
     index: int
     revision: int
 
 
 class Gateway:
-    """One store's v2 keys. Begins to count with the first request: a store without v2 clients pays nothing."""
+    """One store's v2 keys. Begins to count with the first request: a store without v2 clients pays nothing.
 
-    def __init__(self, context: ServiceContext, *, history_events: int) -> None:
+    What is asked is asked of the store of a caller. The ledger alone has all of it: it counts what others change.
+    """
+
+    def __init__(self, context: ConfinedContext, ledger: Ledger, *, history_events: int) -> None:
         self._context = context
-        self._ledger = Ledger(context.engine, context.clock, history_events=history_events)
+        self._ledger = ledger
+        self._own = context.own(BOOKS)
         self.hub = Hub(history_events=history_events)
         self.statistics = StoreStatistics()
         self._identity: Identity | None = None
         self._starting = asyncio.Lock()
         self._is_started = False
-        self._pending: list[tuple[Operation | None, asyncio.Future[Outcome | None]]] = []
+        self._pending: list[_Submitted] = []
         self._writing: asyncio.Task[None] | None = None
 
     @property
@@ -202,7 +209,7 @@ class Gateway:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Surround the requests."""
-        self._identity = await self._context.run(load_identity, self._context.engine)
+        self._identity = await self._context.run(load_identity, self._own)
         ending = asyncio.create_task(self._end_waits())
         try:
             yield
@@ -263,12 +270,18 @@ class Gateway:
 
     # ---- reading --------------------------------------------------------------------------------------------------------
 
-    async def get(self, path: str, *, is_recursive: bool) -> Found:
-        """Return what is at a path. Raises KeysFailure."""
+    async def store_of(self, caller: Caller) -> CallerStore:
+        """Return the store of who asks, for one request."""
+        return await self._context.store_of(caller)
+
+    async def get(self, store: CallerStore, path: str, *, is_recursive: bool) -> Found:
+        """Return what is at a path; of a directory, what the caller may see of it. Raises KeysFailure (110: nothing)."""
+        if not is_seen(store.reach(), path):
+            raise denied()
         await self._start()
         context = self._context
-        look = partial(read, self._ledger, context.engine, context.clock, path, is_recursive=is_recursive)
-        entries_max = _READ_AT_ONCE_ENTRIES_MAX if context.engine.profile.has_local_reads else None
+        look = partial(read, self._ledger, store, context.clock, path, is_recursive=is_recursive)
+        entries_max = _READ_AT_ONCE_ENTRIES_MAX if context.profile.has_local_reads else None
         for attempt in range(_SETTLE_ROUNDS_MAX + 1):
             must_settle = attempt < _SETTLE_ROUNDS_MAX
             found = await context.read(look, must_settle=must_settle, entries_max=entries_max)
@@ -283,7 +296,7 @@ class Gateway:
         """Tell whether the store can be read."""
 
         def read_one() -> None:
-            with self._context.engine.snapshot() as snapshot:
+            with self._own.snapshot() as snapshot:
                 snapshot.get(STATE_KEY)
 
         try:
@@ -292,8 +305,12 @@ class Gateway:
             return False
         return True
 
-    async def wait(self, path: str, *, is_recursive: bool, is_stream: bool, wait_index: int) -> Waiting:
-        """Begin to wait. Raises KeysFailure (401) when events from `wait_index` on are no longer kept."""
+    async def wait(
+        self, store: CallerStore, path: str, *, is_recursive: bool, is_stream: bool, wait_index: int
+    ) -> Waiting:
+        """Begin to wait. Raises KeysFailure: 110 as `get`, 401 when events from `wait_index` on are no longer kept."""
+        if not is_seen(store.reach(), path):
+            raise denied()
         await self._start()
         place = await self._context.read(self._position)
         if not place.is_settled:
@@ -303,33 +320,66 @@ class Gateway:
         if 0 < wait_index <= state.cleared:
             cause = f"the requested history has been cleared [{state.cleared + 1}/{wait_index}]"
             raise KeysFailure(Code.EVENT_INDEX_CLEARED, cause, state.index)
-        waiter = Waiter(path, is_recursive=is_recursive, is_stream=is_stream, since=wait_index or state.index + 1)
+        waiter = Waiter(
+            path,
+            is_recursive=is_recursive,
+            is_stream=is_stream,
+            since=wait_index or state.index + 1,
+            may_show=None if store.is_whole else lambda record: part_shown(store.reach(), record) is not None,
+        )
         self.hub.wait(waiter)
-        return Waiting(waiter, state.index, place.revision)
+        return Waiting(waiter, store, state.index, place.revision)
+
+    async def next_body(self, waiting: Waiting) -> str | None:
+        """Return the JSON of the next event that the caller may be shown; None at the end, and at that of their right.
+
+        Raises EngineError when that cannot be found out.
+        """
+        waiter, store = waiting.waiter, waiting.store
+        while (record := await waiter.next_event()) is not None:
+            if store.is_whole:
+                return record.body
+            part = part_shown(store.reach(), record)
+            if part is None:
+                return None
+            # Why at the end, and by the change's own revision: what was another's then is not told to the next owner.
+            since = await self._context.read(store.readable_since, part)
+            if since is None:
+                return None
+            if record.revision > since:
+                return record.body
+            if not waiter.is_stream:
+                waiter.resume()
+                self.hub.wait(waiter)
+        return None
 
     def _position(self) -> Position:
-        with self._context.engine.snapshot() as snapshot:
+        with self._own.snapshot() as snapshot:
             return position(self._ledger, snapshot)
 
     # ---- writing --------------------------------------------------------------------------------------------------------
 
-    async def write(self, operation: Operation) -> Done:
-        """Carry out a write. Raises KeysFailure."""
+    async def write(self, store: CallerStore, operation: Operation) -> Done:
+        """Carry out a write. Raises KeysFailure, 110 where the caller may not write."""
+        if not may_write(store.reach(), operation):
+            raise denied()
         await self._start()
-        outcome = await self._submit(operation)
+        outcome = await self._submit(operation, store)
         if isinstance(outcome, KeysFailure):
             # Why a new one: an outcome may be shared, and raising one error in several tasks would tangle their traces.
             raise KeysFailure(outcome.code, outcome.cause, outcome.index)
         assert outcome is not None
         return outcome
 
-    def _submit(self, operation: Operation | None) -> "asyncio.Future[Outcome | None]":
+    def _submit(
+        self, operation: Operation | None, store: CallerStore | None = None
+    ) -> "asyncio.Future[Outcome | None]":
         """Queue an operation; None only has changes counted."""
         future: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
         if len(self._pending) >= _PENDING_OPERATIONS_MAX:
             future.set_result(KeysFailure(Code.RAFT_INTERNAL, "etcdserver: too many requests"))
             return future
-        self._pending.append((operation, future))
+        self._pending.append(_Submitted(operation, None if store is None or store.is_whole else store, future))
         if self._writing is None or self._writing.done():
             self._begin_writing()
         return future
@@ -350,14 +400,33 @@ class Gateway:
         """Carry out what is queued, batch by batch: while one commits, the next gathers."""
         while self._pending:
             batch, self._pending = self._pending[:_BATCH_OPERATIONS_MAX], self._pending[_BATCH_OPERATIONS_MAX:]
-            operations = [operation for operation, _ in batch if operation is not None]
-            outcomes: Iterator[Outcome] = iter(())
+            by_store: dict[CallerStore | None, list[_Submitted]] = {}
+            for one in batch:
+                by_store.setdefault(one.store, []).append(one)
             try:
-                outcomes = iter(await self._context.run(self._ledger.run, operations))
-            except AnswerError:
-                continue  # Why: more is asked of the server than its threads can do; those who wait are told below.
+                for store, submitted in by_store.items():
+                    await self._write_together(store, submitted)
             finally:
-                for operation, future in batch:
-                    outcome = None if operation is None else next(outcomes, _TIMED_OUT)
-                    if not future.done():
-                        future.set_result(outcome)
+                for one in batch:
+                    if not one.future.done():
+                        one.future.set_result(None if one.operation is None else _TIMED_OUT)
+
+    async def _write_together(self, store: CallerStore | None, submitted: Sequence["_Submitted"]) -> None:
+        """Carry out what one caller submitted, or all who may do everything."""
+        operations = [one.operation for one in submitted if one.operation is not None]
+        try:
+            outcomes = iter(await self._context.run(self._ledger.run, operations, store))
+        except AnswerError:
+            outcomes = iter(())  # Why: more is asked of the server than its threads can do; those who wait are told so.
+        for one in submitted:
+            outcome = None if one.operation is None else next(outcomes, _TIMED_OUT)
+            if not one.future.done():
+                one.future.set_result(outcome)
+
+
+class _Submitted(NamedTuple):
+    """An operation that waits to be carried out; None: changes are to be counted. `store` None: of who may do everything."""
+
+    operation: Operation | None
+    store: CallerStore | None
+    future: "asyncio.Future[Outcome | None]"

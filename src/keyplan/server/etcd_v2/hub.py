@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from keyplan.server.etcd_v2.records import EventRecord
@@ -15,21 +15,35 @@ _UNREAD_EVENTS_MAX: Final = 100
 
 
 class Waiter:
-    """One waiting request: events of `path`, with `is_recursive` below it too, from number `since` on."""
+    """One waiting request: events of `path`, with `is_recursive` below it too, from number `since` on.
 
-    def __init__(self, path: str, *, is_recursive: bool, is_stream: bool, since: int) -> None:
+    Of events that `may_show` says no to it hears nothing: they count for it as if they were none.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        is_recursive: bool,
+        is_stream: bool,
+        since: int,
+        may_show: Callable[[EventRecord], bool] | None = None,
+    ) -> None:
         self.path = path
         self.is_stream = is_stream
         self._is_recursive = is_recursive
         self._since = since
-        self._unread: deque[str] = deque()
+        self._may_show = may_show
+        self._unread: deque[EventRecord] = deque()
         self._has_news = asyncio.Event()
         self._is_ended = False
+        self._is_full = False
 
     def takes(self, record: EventRecord) -> bool:
         """Tell whether the event is one that is waited for."""
-        if record.index < self._since:
-            return False
+        return record.index >= self._since and self._is_about(record) and (not self._may_show or self._may_show(record))
+
+    def _is_about(self, record: EventRecord) -> bool:
         if record.path == self.path:
             return True
         if record.is_directory_end and is_within(self.path, record.path):
@@ -39,21 +53,25 @@ class Waiter:
     def give(self, record: EventRecord) -> bool:
         """Take an event in. Return False when nothing more is waited for."""
         self._since = record.index + 1
-        self._unread.append(record.body)
-        if not self.is_stream or len(self._unread) > _UNREAD_EVENTS_MAX:
-            self._is_ended = True
+        self._unread.append(record)
+        self._is_full = not self.is_stream
+        self._is_ended = self._is_ended or len(self._unread) > _UNREAD_EVENTS_MAX
         self._has_news.set()
-        return not self._is_ended
+        return not (self._is_ended or self._is_full)
 
     def end(self) -> None:
         """Let the request end with what there is."""
         self._is_ended = True
         self._has_news.set()
 
-    async def next_body(self) -> str | None:
-        """Return the next event's JSON; None at the end."""
+    def resume(self) -> None:
+        """Want one more event, in the place of one that is not shown."""
+        self._is_full = False
+
+    async def next_event(self) -> EventRecord | None:
+        """Return the next event; None at the end."""
         while not self._unread:
-            if self._is_ended:
+            if self._is_ended or self._is_full:
                 return None
             self._has_news.clear()
             await self._has_news.wait()

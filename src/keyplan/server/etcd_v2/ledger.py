@@ -1,9 +1,10 @@
 """The one place where v2 writes happen: a batch of operations becomes one commit, guarded by the event counter.
 
-Every gateway on a store goes through the same State, so that they agree on numbers, whoever writes.
+Every gateway on a store goes through the same State, so that they agree on numbers, whoever writes. What others changed is
+counted by the gateway; what a caller writes who is confined goes through the caller's own engine.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -20,6 +21,7 @@ from keyplan.engine import (
     KeyAbsent,
     KeyUnchanged,
     Lease,
+    Mutation,
     Put,
     Reads,
     Snapshot,
@@ -27,6 +29,7 @@ from keyplan.engine import (
     ended_lease_is_conflict,
 )
 from keyplan.errors import (
+    AccessDeniedError,
     CommitConflictError,
     CorruptionError,
     EngineError,
@@ -36,19 +39,25 @@ from keyplan.errors import (
     LeaseNotFoundError,
     UnsupportedByEngineError,
 )
+from keyplan.server.confined import CallerStore
 from keyplan.server.etcd_member import Follower
 from keyplan.server.etcd_v2.answers import Code, KeysFailure
-from keyplan.server.etcd_v2.backfill import Backfill, Inbox, readable_events
+from keyplan.server.etcd_v2.backfill import Backfill, Inbox, Uncounted, readable_events
 from keyplan.server.etcd_v2.operations import Done, Journal, Operation, Work
+from keyplan.server.etcd_v2.reach import has_directory
 from keyplan.server.etcd_v2.records import EVENTS, STATE_KEY, EventRecord, State, pack, unpack_state
-from keyplan.server.etcd_v2.tree import Tree, keys_about
+from keyplan.server.etcd_v2.tree import Tree, is_within, keys_about, seen_below
 
-__all__ = ["Ledger", "Outcome", "state_in"]
+__all__ = ["Ledger", "Outcome", "denied", "state_in"]
 
 Outcome = Done | KeysFailure
 
 _OPERATIONS_MAX: Final = 1_000
 """Why: a commit of this many writes takes some 20 ms; those who wait behind it should not wait for longer."""
+
+_SETTLING_ROUNDS_MAX: Final = 3
+"""Why: where others write without a pause there is always something to count. A confined write then goes before what does not
+concern it, whose number is a higher one."""
 
 _ROUND_OPERATIONS: Final = 16
 """What one write may add to a commit: its key, its record, its event, the event that is dropped, and levels above it."""
@@ -75,7 +84,7 @@ class Ledger:
         self._clock = clock
         self._history_events = history_events
         self._backoff = backoff or Backoff()
-        self._leases = LeasePool(engine, clock)
+        self.leases: Final = LeasePool(engine, clock)
         self._follower: Follower | None = None
         self.inbox = Inbox(0)
         self.revision = 0
@@ -93,7 +102,7 @@ class Ledger:
         while True:
             with self._engine.snapshot() as snapshot:
                 found = state_in(snapshot)
-                history = readable_events(entry.value for entry in snapshot.scan(EVENTS))
+                history = readable_events(snapshot.scan(EVENTS))
                 self.revision = revision = snapshot.revision
             if found is None:
                 self._begin(revision)
@@ -148,32 +157,39 @@ class Ledger:
 
     # ---- writing --------------------------------------------------------------------------------------------------------
 
-    def run(self, operations: Sequence[Operation]) -> list[Outcome]:
+    def run(self, operations: Sequence[Operation], store: CallerStore | None = None) -> list[Outcome]:
         """Carry out operations in order, as few commits as possible, and count what others changed before them.
 
-        Without operations, it only counts. What fails for all is each one's failure.
+        They are those of the caller whose store it is; None: of callers who may do everything. Without operations, it only
+        counts. What fails for all is each one's failure.
         """
+        confined = None if store is None or store.is_whole else store
         outcomes: list[Outcome] = []
+        rounds = 0
         while not outcomes or len(outcomes) < len(operations):
             rest = operations[len(outcomes) :]
+            attempt = partial(self._attempt, rest, confined, must_settle=rounds < _SETTLING_ROUNDS_MAX)
             try:
-                done, is_settled = self._backoff.until_committed(partial(self._attempt, rest))
+                done, is_settled = self._backoff.until_committed(attempt)
             except CommitConflictError:
                 return outcomes + [_timed_out()] * len(rest)
             except KeysFailure as failure:
                 return outcomes + [failure] * max(1, len(rest))
             except KeyplanError as error:
-                outcomes += self._failed(rest, error)
+                outcomes += self._failed(rest, error, confined)
                 continue
+            rounds = 0 if done else rounds + 1
             outcomes += done
             if not operations and is_settled:
                 break
         return outcomes
 
-    def _failed(self, rest: Sequence[Operation], error: KeyplanError) -> list[Outcome]:
+    def _failed(self, rest: Sequence[Operation], error: KeyplanError, store: CallerStore | None) -> list[Outcome]:
         """Return what an error of the engine is to those who wait; where only one of many may be to blame, try each alone."""
-        if isinstance(error, (EngineLimitError, CorruptionError)) and len(rest) > 1:
-            return [outcome for operation in rest for outcome in self.run([operation])]
+        if isinstance(error, (EngineLimitError, CorruptionError, AccessDeniedError)) and len(rest) > 1:
+            return [outcome for operation in rest for outcome in self.run([operation], store)]
+        if isinstance(error, AccessDeniedError):
+            return [denied()]
         if isinstance(error, EngineLimitError):
             return [KeysFailure(Code.RAFT_INTERNAL, "etcdserver: request is too large")]
         if isinstance(error, CorruptionError):
@@ -182,41 +198,63 @@ class Ledger:
             return [_timed_out()] * max(1, len(rest))
         raise error
 
-    def _attempt(self, operations: Sequence[Operation]) -> tuple[list[Outcome], bool]:
+    def _attempt(
+        self, operations: Sequence[Operation], store: CallerStore | None, *, must_settle: bool
+    ) -> tuple[list[Outcome], bool]:
         try:
             with ended_lease_is_conflict():
-                return self._round(operations)
+                found = self._round(operations, store, must_settle=must_settle)
+                if found is not None:
+                    return found
+                # Why apart, and as the gateway: what others changed is not the caller's to write.
+                self._round((), None, must_settle=True)
+                return [], False
         except CommitConflictError:
             # Why: the lease may have ended between its grant and the commit, on a machine that stood still.
-            self._leases.forget()
+            self.leases.forget()
             raise
 
-    def _round(self, operations: Sequence[Operation]) -> tuple[list[Outcome], bool]:
-        """Make one commit: of what others changed, then of as many operations as fit."""
-        with self._engine.snapshot() as snapshot:
+    def _round(
+        self, operations: Sequence[Operation], store: CallerStore | None, *, must_settle: bool
+    ) -> tuple[list[Outcome], bool] | None:
+        """Make one commit: of what others changed, then of as many operations as fit.
+
+        None where others' changes have to be counted first and the operations are a confined caller's: all of them with
+        `must_settle`, else those that concern the operations.
+        """
+        engine = self._engine if store is None else store.shown
+        with engine.snapshot() as snapshot:
             entry = snapshot.get(STATE_KEY)
             found = state_in(snapshot)
             if entry is None or found is None:
                 raise KeysFailure(Code.RAFT_INTERNAL, "etcdserver: the event counter is gone")
             state, is_quiet = found
             pending = [] if is_quiet else self.inbox.pending(state, snapshot.revision)
+            if pending and store is not None and (must_settle or _is_any_about(pending, operations)):
+                return None
             writes = WriteSet(Reads.of(snapshot), revision_written=snapshot.revision + 1)
             journal = Journal(
                 writes, state, now_nanoseconds=int(self._clock.wall() * 1e9), history_events=self._history_events
             )
-            tree = Tree(writes, writes.holds_any, state)
-            settled, position, is_settled = Backfill(writes, tree, journal, state, self._is_over).settle(
-                pending, up_to=snapshot.revision, operations_max=self._operations_max - 1
-            )
+            may_make: Callable[[str], bool] = _always
+            if store is None:
+                tree = Tree(writes, writes.holds_any, state)
+                settled, position, is_settled = Backfill(writes, tree, journal, state, self._is_over).settle(
+                    pending, up_to=snapshot.revision, operations_max=self._operations_max - 1
+                )
+            else:
+                tree = Tree(writes, seen_below(writes.holds_any), state)
+                settled, position = (state.settled, state.position) if pending else (snapshot.revision, 0)
+                is_settled, may_make = True, partial(has_directory, store.reach())
             done: list[Outcome] = []
             if is_settled:
-                done = self._carry_out(operations, Work(writes, tree, journal, self._leases.lease_for))
+                done = self._carry_out(operations, Work(writes, tree, journal, self.leases.lease_for, may_make))
             if not writes.has_writes:
                 return done, is_settled
             writes.reads.read_set.add(STATE_KEY)
             writes.put(STATE_KEY, pack(journal.state(settled=settled, position=position)))
             commit = writes.commit()
-        self.revision = revision = self._engine.commit(commit)
+        self.revision = revision = engine.commit(commit)
         return [one if isinstance(one, KeysFailure) else replace(one, revision=revision) for one in done], is_settled
 
     def _carry_out(self, operations: Sequence[Operation], work: Work) -> list[Outcome]:
@@ -257,6 +295,24 @@ class Ledger:
         return False
 
 
+def _always(_path: str) -> bool:
+    return True
+
+
+def _is_any_about(pending: Iterable[Uncounted], operations: Iterable[Operation]) -> bool:
+    """Tell whether a change that waits for its number is of what an operation is on, above it or below it."""
+    paths = {operation.path for operation in operations}
+    return any(
+        change.path in paths or any(is_within(change.path, path) or is_within(path, change.path) for path in paths)
+        for change in pending
+    )
+
+
+def denied() -> KeysFailure:
+    """Return what etcd tells those whose role has no permission there: its number for that, with index 0."""
+    return KeysFailure(Code.UNAUTHORIZED, "Insufficient credentials")
+
+
 def _timed_out() -> KeysFailure:
     return KeysFailure(Code.RAFT_INTERNAL, "etcdserver: request timed out")
 
@@ -267,12 +323,14 @@ SHARING_SECONDS: Final = 0.25
 """How long a lease takes more keys, and by how much it outlives a TTL at most. Why: etcd itself ends keys up to 0.5 s late."""
 
 _PRUNE_AT: Final = 64
+_NUMBERS_MAX: Final = 10_000
 
 
 class LeasePool:
     """Leases for TTLs: keys written at about the same time for the same time share one, so that heartbeats share its cost.
 
-    None is renewed: it ends with the keys that were not written again.
+    None is renewed: it ends with the keys that were not written again. They are the gateway's: callers share them, and none has
+    one, so that nobody who reads its number off a key can take it up.
 
     Why not one lease for each key: renewing it and writing the key are two commits, and many clients' writes share one here.
     """
@@ -281,6 +339,7 @@ class LeasePool:
         self._engine = engine
         self._clock = clock
         self._granted: dict[int, tuple[Lease, float]] = {}
+        self._numbers: set[int] = set()
 
     def lease_for(self, ttl_seconds: int) -> int:
         """Return the id of a lease that lives at least `ttl_seconds` from now, and at most SHARING_SECONDS longer."""
@@ -293,8 +352,21 @@ class LeasePool:
         lease = self._engine.lease(ttl_seconds + SHARING_SECONDS)
         assert lease.id != NO_LEASE
         self._granted[ttl_seconds] = (lease, now)
+        if len(self._numbers) >= _NUMBERS_MAX:
+            self._numbers.clear()
+        self._numbers.add(lease.id)
         return lease.id
 
     def forget(self) -> None:
         """Grant new leases from now on."""
         self._granted.clear()
+
+    def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:
+        """Refuse: the API has no leases. Raises LeaseNotFoundError."""
+        raise LeaseNotFoundError(lease=resume)
+
+    def check(self, mutations: Iterable[Mutation]) -> None:
+        """Raise LeaseNotFoundError when one of the puts hangs on a lease that was not granted here lately."""
+        for mutation in mutations:
+            if isinstance(mutation, Put) and mutation.lease != NO_LEASE and mutation.lease not in self._numbers:
+                raise LeaseNotFoundError(lease=mutation.lease)

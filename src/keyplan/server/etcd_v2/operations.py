@@ -45,11 +45,13 @@ class Journal:
         """The number of the next event."""
         return self.index + 1
 
-    def record(self, action: Action, node: Node, previous: Node | None) -> str:
-        """Write an event for everybody who waits. Return its JSON."""
+    def record(self, action: Action, node: Node, previous: Node | None, *, revision: int = 0) -> str:
+        """Write an event for everybody who waits, of a change that was made in a revision (0: is made now). Return its JSON."""
         is_end = action in {Action.DELETE, Action.EXPIRE} and node.is_directory
+        is_of_directory = node.is_directory and (previous is None or previous.is_directory)
         body = self.count(action, node, previous)
-        self._writes.put(event_key(self.index), pack(EventRecord(self.index, node.path, is_end, body)))
+        record = EventRecord(self.index, node.path, is_end, body, is_of_directory, revision)
+        self._writes.put(event_key(self.index), pack(record))
         return body
 
     def count(self, action: Action, node: Node, previous: Node | None) -> str:
@@ -124,12 +126,17 @@ _NEVER: Final = _Expiry(0, NO_LEASE, is_now=False)
 
 @dataclass
 class Work:
-    """Carries out operations, one after the other, by adding to a commit's writes. `lease_for` gives the lease of a TTL."""
+    """Carries out operations, one after the other, by adding to a commit's writes.
+
+    `lease_for` gives the lease of a TTL. `may_make` tells which directories are made above what is written; a directory that is
+    not is there for as long as something is below it.
+    """
 
     writes: WriteSet
     tree: Tree
     journal: Journal
     lease_for: Callable[[int], int]
+    may_make: Callable[[str], bool]
 
     def carry_out(self, operation: Operation) -> Done:
         """Do one operation. Raises KeysFailure; the writes are as before then."""
@@ -201,7 +208,7 @@ class Work:
         return self._record(operation, node, previous, expiry)
 
     def _make_ancestors(self, path: str, index: int) -> None:
-        for ancestor in ancestors(path):
+        for ancestor in filter(self.may_make, ancestors(path)):
             record = self.tree.directory_record(ancestor)
             if record is not None and record.is_kept:
                 continue

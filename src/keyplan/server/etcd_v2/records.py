@@ -29,10 +29,12 @@ __all__ = [
     "EventRecord",
     "FileRecord",
     "State",
+    "directories_of",
     "directory_key",
     "directory_path",
     "event_key",
     "file_key",
+    "files_of",
     "pack",
     "records_below",
     "unpack_directory",
@@ -104,12 +106,18 @@ class DirectoryRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EventRecord(msgspec.Struct, frozen=True, array_like=True):
-    """An event as it is sent to clients: `body` is its JSON. A refresh has no record, only a number."""
+    """An event as it is sent to clients: `body` is its JSON. A refresh has no record, only a number.
+
+    `is_of_directory`: what the body shows is a directory, before and after it. `revision` is that of the change; 0: that of the
+    commit that wrote the record.
+    """
 
     index: int
     path: str
     is_directory_end: bool
     body: str
+    is_of_directory: bool = False
+    revision: int = 0
 
 
 FORGOTTEN: Final = FileRecord(0, 0)
@@ -160,6 +168,20 @@ def directory_path(raw_key: bytes) -> str:
 def event_key(index: int) -> bytes:
     """Where an EventRecord is."""
     return _EVENTS + _INDEX.pack(index)
+
+
+def files_of(keys: KeyRange) -> KeyRange:
+    """Return the range of the FileRecords of a range of raw keys."""
+    return _moved(_FILES, keys)
+
+
+def directories_of(keys: KeyRange) -> KeyRange:
+    """Return the range of the DirectoryRecords whose paths, as bytes, are in a range of raw keys."""
+    return _moved(_DIRECTORIES, keys)
+
+
+def _moved(prefix: bytes, keys: KeyRange) -> KeyRange:
+    return KeyRange(prefix + keys.start, KeyRange.of_prefix(prefix).end if keys.end is None else prefix + keys.end)
 
 
 def records_below(path: str) -> tuple[KeyRange, KeyRange]:

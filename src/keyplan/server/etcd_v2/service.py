@@ -15,6 +15,7 @@ from starlette.types import Scope
 
 from keyplan.engine import Clock
 from keyplan.operations import Operation, described, operations_of
+from keyplan.server.confined import ConfinedContext
 from keyplan.server.etcd_member import (
     EtcdRoute,
     Member,
@@ -26,7 +27,9 @@ from keyplan.server.etcd_member import (
 from keyplan.server.etcd_v2.declared import CONTRACT, PREFIX, Keys, Members
 from keyplan.server.etcd_v2.endpoint import KeysEndpoint
 from keyplan.server.etcd_v2.gateway import Gateway
+from keyplan.server.etcd_v2.ledger import Ledger
 from keyplan.server.etcd_v2.operations import HISTORY_EVENTS_DEFAULT
+from keyplan.server.etcd_v2.reach import with_books
 from keyplan.server.operations import Endpoint
 from keyplan.server.service import Service, ServiceContext
 from keyplan.settings import Setting, of_service, read_settings
@@ -56,7 +59,9 @@ def build(context: ServiceContext) -> Service:
     an engine without revisions, watches or leases.
     """
     settings = read_settings(EtcdV2Settings, of_service(context.settings, SERVICE_NAME))
-    gateway = Gateway(context, history_events=settings.history)
+    ledger = Ledger(context.engine, context.clock, history_events=settings.history)
+    confined = ConfinedContext(context, books=with_books, leases=ledger.leases)
+    gateway = Gateway(confined, ledger, history_events=settings.history)
     members = MembersRoutes(gateway, context.clock, settings.advertise)
     keys = KeysEndpoint(gateway, context.audit)
     context.metrics.register(GatewayFigures(gateway))
@@ -67,7 +72,15 @@ def build(context: ServiceContext) -> Service:
         EtcdRoute("/health", _health_of(gateway), methods=("GET", "HEAD")),
     ]
     # Why its own access: who is not let in is told so in etcd's words, which its clients know.
-    return Service(SERVICE_NAME, routes, DESCRIPTION, gateway.running, has_own_access=True, unknown=answer_unknown)
+    return Service(
+        SERVICE_NAME,
+        routes,
+        DESCRIPTION,
+        gateway.running,
+        has_own_access=True,
+        is_confined=True,
+        unknown=answer_unknown,
+    )
 
 
 class _KeysRoute(Route):

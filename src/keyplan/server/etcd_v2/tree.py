@@ -15,6 +15,7 @@ from keyplan.server.etcd_v2.records import (
     FORGOTTEN,
     DirectoryRecord,
     State,
+    directories_of,
     directory_key,
     file_key,
     records_below,
@@ -35,6 +36,7 @@ __all__ = [
     "is_within",
     "keys_about",
     "path_of",
+    "seen_below",
     "subtree",
 ]
 
@@ -138,6 +140,14 @@ def file_node(path: str, entry: Entry, record_entry: Entry | None, state: State)
         return Node(path, value, record.created, record.modified, record.expires_nanoseconds)
     created = record.created if record.created and entry.create_revision <= covers else state.floor
     return Node(path, value, created, state.floor)
+
+
+def seen_below(holds_any: Callable[[KeyRange], bool]) -> Callable[[KeyRange], bool]:
+    """Return what tells whether keys are in a range, or directories that are kept without any.
+
+    Where directories have no records for being another's: what is above a directory of the own is one, too.
+    """
+    return lambda keys: holds_any(keys) or holds_any(directories_of(keys))
 
 
 class Tree:

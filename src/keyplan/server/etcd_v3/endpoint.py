@@ -46,7 +46,6 @@ class Endpoint:
         self._context = context
         self._watches = watches
         self._progress_seconds = progress_seconds
-        self._calls: dict[CallerStore, Calls] = {}
         self._identity: Identity | None = None
         self._membership: Membership | None = None
 
@@ -55,12 +54,11 @@ class Endpoint:
         self._identity, self._membership = identity, membership
 
     def _calls_on(self, store: CallerStore) -> Calls:
+        return store.kept(self._made_for)
+
+    def _made_for(self, store: CallerStore) -> Calls:
         assert self._identity is not None
-        known = self._calls.get(store)
-        if known is None:
-            calls = Calls(store.engine, self._identity, shown=store.shown, is_whole=lambda: store.is_whole)
-            known = self._calls.setdefault(store, calls)
-        return known
+        return Calls(store.engine, self._identity, shown=store.shown, is_whole=lambda: store.is_whole)
 
     # ---- calls that answer once -----------------------------------------------------------------------------------------
 
@@ -240,7 +238,7 @@ class Endpoint:
                 yield json.encode(failure_of(stream.error).stream_body) + b"\n"
         finally:
             if hub is not None and stream is not None:
-                hub.leave(stream)
+                self._watches.leave(hub, stream)
 
 
 def _answered_in_text(call: Handler, message: Any) -> bytes:

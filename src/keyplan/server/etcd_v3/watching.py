@@ -21,6 +21,9 @@ _UNREAD_BATCHES_MAX: Final = 10_000
 _REACH_ATTEMPTS: Final = 5
 """Why: what a caller may see does not change so often while a watch is opened."""
 
+_LINGER_SECONDS: Final = 10.0
+"""Why: who watches again at once is told by the follower that there is; who does not must not keep a thread for ever."""
+
 _CATCH_UP_POLL_SECONDS: Final = 0.05
 _CATCH_UP_SECONDS_MAX: Final = 30.0
 
@@ -109,9 +112,10 @@ class WatchHub:
 
     def __init__(self, context: ConfinedContext, store: CallerStore, reach: Reach) -> None:
         self._context = context
-        self._store = store
+        self.store = store
         self.reach = reach
         self._streams: set[Stream] = set()
+        self._opening = 0
         self._follower: Follower | None = None
         self._starting = asyncio.Lock()
         self._started = 0
@@ -123,6 +127,11 @@ class WatchHub:
     def watches(self) -> int:
         """How many watches are open."""
         return len(self._streams)
+
+    @property
+    def is_idle(self) -> bool:
+        """True when nobody watches, or is about to."""
+        return not (self._streams or self._opening)
 
     async def _start(self) -> None:
         async with self._starting:
@@ -140,9 +149,9 @@ class WatchHub:
             def lost(error: KeyplanError) -> None:
                 loop.call_soon_threadsafe(self._lose, error, number)
 
-            revision = await self._context.read(_revision, self._store.shown)
+            revision = await self._context.read(_revision, self.store.shown)
             self._reached = revision
-            follower = await self._context.run(Follower, self._store.shown, after=revision, sink=sink, lost=lost)
+            follower = await self._context.run(Follower, self.store.shown, after=revision, sink=sink, lost=lost)
             if self._lost < number:
                 self._follower = follower
 
@@ -163,7 +172,7 @@ class WatchHub:
 
     def _told(self, error: KeyplanError, stream: Stream) -> KeyplanError:
         """What a watch is told that is lost with all others. Why not denied: another one's keys may be what is gone."""
-        if isinstance(error, AccessDeniedError) and self._store.reach().covering(stream.selection.range) is not None:
+        if isinstance(error, AccessDeniedError) and self.store.reach().covering(stream.selection.range) is not None:
             return EngineUnavailableError(engine="watch", problem="what may be seen has changed; watch again")
         return error
 
@@ -172,9 +181,16 @@ class WatchHub:
 
         Raises HistoryCompactedError, EngineUnavailableError.
         """
+        self._opening += 1
+        try:
+            return await self._opened(selection)
+        finally:
+            self._opening -= 1
+
+    async def _opened(self, selection: Selection) -> tuple[Stream, int, list[Any]]:
         await self._start()
         stream = Stream(selection)
-        now = await self._context.read(_revision, self._store.shown)
+        now = await self._context.read(_revision, self.store.shown)
         stream.after = selection.start_revision - 1 if selection.start_revision else now
         # Invariant: what comes from here on is in the stream's queue; what came before is read from the history.
         reached = self._reached
@@ -187,7 +203,8 @@ class WatchHub:
                 events = await self._past(stream, reached)
                 past = selection.shown(events, after=stream.after)
                 stream.after = reached
-        except KeyplanError:
+        except BaseException:
+            # Why of any kind: a client that goes while its past is read cancels this, and nobody else knows of the stream.
             self.leave(stream)
             raise
         if self._is_closed:
@@ -196,7 +213,7 @@ class WatchHub:
 
     async def _past(self, stream: Stream, reached: int) -> list[Event]:
         """Return what a new watch has missed. Raises HistoryCompactedError."""
-        look = partial(self._context.run, _history, self._store.shown)
+        look = partial(self._context.run, _history, self.store.shown)
         try:
             return await look(stream.after, reached, stream.selection.range)
         except HistoryCompactedError as error:
@@ -226,6 +243,7 @@ class Watches:
     def __init__(self, context: ConfinedContext) -> None:
         self._context = context
         self._hubs: dict[CallerStore, list[WatchHub]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     @property
@@ -240,18 +258,19 @@ class Watches:
                 await self._context.read(_look, store.engine, selection.range)
             reach = store.reach()
             hub = await self._hub(store, reach)
-            stream, now, past = await hub.open(selection)
+            try:
+                stream, now, past = await hub.open(selection)
+            except BaseException:
+                self._rest(hub)
+                raise
             # Why again: what the hub follows is what could be seen when it began, and all of the selection must be in it.
             if store.reach() is reach:
                 return hub, stream, now, past
-            hub.leave(stream)
+            self.leave(hub, stream)
         raise EngineUnavailableError(engine="watch", problem="what may be seen changes all the time")
 
     async def _hub(self, store: CallerStore, reach: Reach) -> WatchHub:
         hubs = self._hubs.setdefault(store, [])
-        for old in [hub for hub in hubs if hub.reach is not reach and not hub.watches]:
-            hubs.remove(old)
-            await old.close()
         for hub in hubs:
             if hub.reach is reach:
                 return hub
@@ -261,9 +280,31 @@ class Watches:
             await hub.close()
         return hub
 
+    def leave(self, hub: WatchHub, stream: Stream) -> None:
+        """Forget a watch; with the last one of a caller who does not see everything goes its follower, a little later."""
+        hub.leave(stream)
+        self._rest(hub)
+
+    def _rest(self, hub: WatchHub) -> None:
+        if hub.is_idle and not hub.reach.is_everything:
+            asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._let_go, hub)
+
+    def _let_go(self, hub: WatchHub) -> None:
+        hubs = self._hubs.get(hub.store, [])
+        if not hub.is_idle or hub not in hubs:
+            return
+        hubs.remove(hub)
+        if not hubs:
+            del self._hubs[hub.store]
+        ending = asyncio.create_task(hub.close())
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
     async def close(self) -> None:
         """End every watch, and those that come."""
         self._is_closed = True
+        if self._ending:
+            await asyncio.wait(self._ending)
         for hub in [hub for hubs in self._hubs.values() for hub in hubs]:
             await hub.close()
 

@@ -7,11 +7,11 @@ key space; and those of ExplorerSettings.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from keyplan.server.explorer.areas import Areas
+from keyplan.server.confined import ConfinedContext
 from keyplan.server.explorer.layouts import LayoutBook
 from keyplan.server.explorer.live import LiveStreams
 from keyplan.server.explorer.operations import DESCRIPTION
-from keyplan.server.explorer.routes import Explorer, ExplorerResponder
+from keyplan.server.explorer.routes import ExplorerResponder, areas_of_callers
 from keyplan.server.service import Service, ServiceContext
 from keyplan.settings import Setting, of_service, read_settings
 
@@ -28,7 +28,7 @@ class ExplorerSettings:
 def build(context: ServiceContext) -> Service:
     """Return the service. Raises InvalidInputError, InvalidKeyError, UnknownNameError for a setting."""
     settings = read_settings(ExplorerSettings, of_service(context.settings, "explorer"))
-    areas = Areas(context.engine, LayoutBook(context.settings))
+    areas_of = areas_of_callers(context.engine, context.access, LayoutBook(context.settings))
     streams = LiveStreams(context.closing)
-    responder = ExplorerResponder(context, Explorer(areas), streams, is_for_admins=settings.role == "admin")
-    return Service("explorer", responder.all_routes(), DESCRIPTION)
+    responder = ExplorerResponder(ConfinedContext(context), areas_of, streams, is_for_admins=settings.role == "admin")
+    return Service("explorer", responder.all_routes(), DESCRIPTION, is_confined=True)

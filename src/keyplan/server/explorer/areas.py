@@ -1,16 +1,34 @@
-"""Areas: the whole store, and each key space as a store of its own; the layouts by which each is read."""
+"""Areas: the whole store, and each key space as a store of its own; the layouts by which each is read.
 
-from collections.abc import Sequence
-from typing import NamedTuple
+All as somebody sees it who may not see everything: what is outside is not there.
+"""
 
-from keyplan.engine import Engine, ReadOnlyEngine
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from keyplan.engine import Engine, PrefixedEngine, ReadOnlyEngine
 from keyplan.errors import CorruptionError, KeySpaceDeletedError, KeySpaceNotFoundError, UnknownNameError
-from keyplan.keyspace import KeySpace, KeySpaces, Owner, OwnerKind, State, share_for_care
+from keyplan.keyspace import (
+    KeySpace,
+    KeySpacePage,
+    KeySpaceRegistry,
+    KeySpaces,
+    Owner,
+    OwnerKind,
+    Quota,
+    Sees,
+    State,
+    Unmanaged,
+    UsageCount,
+    share_for_care,
+    unmanaged,
+)
 from keyplan.layout import BoundIndex, BoundLayout, BoundTable
+from keyplan.server.confined import CallerStore
 from keyplan.server.explorer.layouts import LayoutBook, ShownLayout, registry_layout
 from keyplan.server.explorer.links import WHOLE_STORE, AreaLinks
 
-__all__ = ["Area", "Areas"]
+__all__ = ["Area", "Areas", "SeenKeySpaces"]
 
 
 class Area(NamedTuple):
@@ -58,53 +76,105 @@ class Area(NamedTuple):
         return item
 
 
-class Areas:
-    """The areas of one store. Each call sees the registry as it is then."""
+_OWN_LAYOUT: Final = registry_layout()
+_RAW_HEADER: Final = _OWN_LAYOUT.bound.table("header").keys.prefix(())
 
-    def __init__(self, engine: Engine, book: LayoutBook) -> None:
-        self.engine: Engine = ReadOnlyEngine(engine, closes_inner=False)
-        self.book = book
-        self.registry = KeySpaces(self.engine)
-        self._own_layout = registry_layout()
-        self._raw_header = self._own_layout.bound.table("header").keys.prefix(())
 
-    def has_registry(self) -> bool:
+class SeenKeySpaces:
+    """The registry of key spaces as far as somebody sees it: others' are not there. Each call sees it as it is then."""
+
+    def __init__(self, engine: Engine, sees: Sees) -> None:
+        """Read the registry of a store. `sees` is as for KeySpaces."""
+        self._engine: Engine = ReadOnlyEngine(engine, closes_inner=False)
+        self._all = KeySpaces(self._engine, sees=sees)
+        self._sees = sees
+
+    def is_there(self) -> bool:
         """Tell whether key spaces are registered in the store."""
         # Why not read: who looks for what is wrong with a damaged registry must get to its keys.
-        return self.engine.value(self._raw_header) is not None
+        return self._engine.value(_RAW_HEADER) is not None
+
+    def get(self, name: str) -> KeySpace:
+        """Return a key space. Raises KeySpaceNotFoundError, KeySpaceDeletedError."""
+        if not self.is_there():
+            raise KeySpaceNotFoundError(name=name, problem="no key spaces are registered in this store")
+        keyspace = self._all.get(name)
+        if not self._sees(name, keyspace.application):
+            raise KeySpaceNotFoundError(name=name)
+        if keyspace.state is State.DELETED:
+            raise KeySpaceDeletedError(name=name)
+        return keyspace
+
+    def page(self, token: str, *, limit: int) -> KeySpacePage:
+        """Return a page of them. Raises InvalidArgumentError for the token."""
+        return self._all.list(limit=limit, page_token=token)
+
+    def owner_of(self, raw_key: bytes) -> Owner | None:
+        """Return whose a key is; None where the registry cannot tell, and where it is another's."""
+        try:
+            owner = self._all.owner_of(raw_key) if self.is_there() else None
+        except CorruptionError:
+            return None
+        if owner is None or owner.keyspace is None:
+            return owner
+        return owner if self._sees(owner.keyspace.name, owner.keyspace.application) else None
+
+    def figures_of(self, keyspace: KeySpace) -> tuple[UsageCount | None, Quota | None]:
+        """Return the registry's own count of what a key space holds, and its quota."""
+        registry = KeySpaceRegistry(self._all.store)
+        kept = registry.usage.get(keyspace.name)
+        if kept is not None and kept.generation != keyspace.generation:
+            kept = None
+        return kept, registry.quotas.get(keyspace.name)
+
+    def unmanaged(self, shown: Engine) -> Iterator[Unmanaged]:
+        """Yield what `shown` has of the keys that are in no key space."""
+        return unmanaged(self._engine, shown=shown)
+
+    def share_for_care(self, keyspace: KeySpace) -> Engine:
+        """Return a key space's share of the whole store."""
+        return share_for_care(self._engine, keyspace, closes_engine=False)
+
+
+class Areas:
+    """The areas of one store, as somebody sees it whose store this is."""
+
+    def __init__(self, store: CallerStore, registry: SeenKeySpaces, book: LayoutBook) -> None:
+        self.engine: Engine = ReadOnlyEngine(store.shown, closes_inner=False)
+        self.book = book
+        self.registry = registry
+        self._store = store
 
     def whole(self) -> Area:
-        """Return the area of all keys: with the registry's own layout where there is one."""
+        """Return the area of all keys: with the registry's own layout where there is one, and may be seen."""
         layouts = list(self.book.given)
-        if self.has_registry() and not any(shown.bound.name == self._own_layout.bound.name for shown in layouts):
-            layouts.append(self._own_layout)
+        is_shown = self._store.reach().at(_RAW_HEADER) is not None and self.registry.is_there()
+        if is_shown and not any(shown.bound.name == _OWN_LAYOUT.bound.name for shown in layouts):
+            layouts.append(_OWN_LAYOUT)
         return Area(WHOLE_STORE, self.engine, layouts)
 
     def of_keyspace(self, keyspace: KeySpace) -> Area:
         """Return the area of a key space."""
-        share = share_for_care(self.engine, keyspace, closes_engine=False)
+        share: Engine
+        if self._store.is_whole:
+            share = self.registry.share_for_care(keyspace)
+        else:
+            # Why without its own fence: the store that is confined judges the fences of all that it shows.
+            share = PrefixedEngine(self.engine, keyspace.raw_prefix, closes_inner=False)
         layouts = self.book.of_keyspace(keyspace.name, keyspace.application)
         return Area(keyspace.name, share, layouts, keyspace)
 
     def named(self, name: str) -> Area:
         """Return the area of that name. Raises KeySpaceNotFoundError, KeySpaceDeletedError."""
-        if name == WHOLE_STORE:
-            return self.whole()
-        if not self.has_registry():
-            raise KeySpaceNotFoundError(name=name, problem="no key spaces are registered in this store")
-        keyspace = self.registry.get(name)
-        if keyspace.state is State.DELETED:
-            raise KeySpaceDeletedError(name=name)
-        return self.of_keyspace(keyspace)
+        return self.whole() if name == WHOLE_STORE else self.of_keyspace(self.registry.get(name))
+
+    def unmanaged(self) -> Iterator[Unmanaged]:
+        """Yield what is in no key space. Raises CorruptionError when the registry's header is lost."""
+        return self.registry.unmanaged(self.engine)
 
     def owner_of(self, raw_key: bytes) -> Owner | None:
-        """Say whose a key of the whole store is; None where nothing is registered, or the registry cannot be read."""
-        if not self.has_registry():
-            return None
-        try:
-            return self.registry.owner_of(raw_key)
-        except CorruptionError:
-            return None
+        """Say whose a key of the whole store is; None where nothing tells, or it is not to be seen."""
+        return None if self._store.reach().at(raw_key) is None else self.registry.owner_of(raw_key)
 
     def home_of(self, raw_key: bytes) -> tuple[Area, bytes]:
         """Return where a key of the whole store is best looked at: in its key space, when no layout knows it as it stands."""

@@ -4,6 +4,7 @@ import msgspec
 
 from keyplan.codec import MASK
 from keyplan.engine import ALL_KEYS, NO_LEASE, Entry, KeyRange, Snapshot
+from keyplan.errors import AccessDeniedError
 from keyplan.keyspace import OwnerKind
 from keyplan.layout import (
     BoundLayout,
@@ -151,10 +152,18 @@ def _record(explanation: KeyExplanation) -> tuple[object, bool]:
 # ---- as it is stored ---------------------------------------------------------------------------------------------------
 
 
+def _life_of(area: Area, lease: int) -> tuple[float | None, float | None]:
+    """Return the life of a lease and what is left of it; None of one that is gone, or another's."""
+    try:
+        return (None, None) if lease == NO_LEASE else lease_life(area.engine, lease)
+    except AccessDeniedError:
+        return None, None
+
+
 def _stored(area: Area, entry: Entry) -> Stored:
     shown = entry.value[:VALUE_BYTES_MAX]
     is_masked = holds_secrets(area.bounds, entry.key)
-    ttl_seconds, seconds_left = (None, None) if entry.lease == NO_LEASE else lease_life(area.engine, entry.lease)
+    ttl_seconds, seconds_left = _life_of(area, entry.lease)
     return Stored(
         revision=entry.mod_revision,
         create_revision=entry.create_revision,

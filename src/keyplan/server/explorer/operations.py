@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 
 from keyplan.operations import (
-    ITSELF,
+    NOTHING,
     Act,
     Answered,
     AnswerForm,
@@ -18,10 +18,8 @@ from keyplan.operations import (
     Contract,
     In,
     Need,
-    On,
     Schema,
     described,
-    key_space,
     operation,
     operations_of,
 )
@@ -38,8 +36,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _SCHEMA_PREFIX: Final = "Explorer"
 _IN: Final = f"{BASE}/in/{{area}}"
 _ITEM: Final = "{layout}/{item}"
-_AREA: Final = key_space("area")
-"""Trap: `-` names the whole store, and no key space: see `ExplorerResponder.target_of`."""
+_READS: Final = Need(Act.READ, NOTHING)
+"""Why on nothing: everybody is shown what they may read, and the rest is not there."""
 
 
 class _DataOf:
@@ -58,11 +56,11 @@ class _DataOf:
         return {"$ref": f"#/components/schemas/{_SCHEMA_PREFIX}{self._kind.__name__}"}
 
 
-def _page(path: str, name: str, found: type[msgspec.Struct], *failures: int, on: On = _AREA) -> Callable[[F], F]:
+def _page(path: str, name: str, found: type[msgspec.Struct], *failures: int) -> Callable[[F], F]:
     """Declare a page: HTML for people, its data in JSON for programs."""
     form = AnswerForm(_as_it_is, _as_it_is, _DataOf(found), media={"text/html": str})
     answers = str(found.__doc__).partition("\n")[0]
-    return operation("GET", path, name=name, needs=Need(Act.READ, on), answers=answers, failures=failures, answer=form)
+    return operation("GET", path, name=name, needs=_READS, answers=answers, failures=failures, answer=form)
 
 
 def _stream(path: str, name: str) -> Callable[[F], F]:
@@ -71,7 +69,7 @@ def _stream(path: str, name: str) -> Callable[[F], F]:
         "GET",
         path,
         name=name,
-        needs=Need(Act.READ, _AREA),
+        needs=_READS,
         answers="Events until the client goes or the server stops.",
         failures=(404, 410, 501, 503),
         answer=AnswerForm(_as_it_is, _as_it_is, str, "text/event-stream"),
@@ -102,7 +100,7 @@ class ExplorerOperations:
         "GET",
         BASE,
         name="enterExplorer",
-        needs=Need(Act.READ, ITSELF),
+        needs=_READS,
         answers="Where the first page is.",
         status=307,
         headers={"Location": "The first page."},
@@ -111,7 +109,7 @@ class ExplorerOperations:
         """Lead to the first page."""
         raise NotImplementedError
 
-    @_page(f"{BASE}/", "exploreStore", Overview, on=ITSELF)
+    @_page(f"{BASE}/", "exploreStore", Overview)
     def store(self, *, page: Annotated[str, Schema("Of the key spaces.")] = "") -> Overview:
         """Show the store, and who owns what of it."""
         raise NotImplementedError
@@ -120,7 +118,7 @@ class ExplorerOperations:
         "GET",
         f"{BASE}/find",
         name="findKey",
-        needs=Need(Act.READ, ITSELF),
+        needs=_READS,
         answers="Where it is.",
         status=303,
         headers={"Location": "The key's page."},

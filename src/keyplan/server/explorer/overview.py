@@ -4,7 +4,7 @@ from itertools import islice
 
 from keyplan.engine import ALL_KEYS, Engine, KeyRange, Snapshot
 from keyplan.errors import CorruptionError
-from keyplan.keyspace import KeySpace, KeySpaceRegistry, Unmanaged, unmanaged
+from keyplan.keyspace import KeySpace, Unmanaged
 from keyplan.layout import BoundCounter, BoundIndex, BoundLayout, BoundTable, ItemSpec, shown_key
 from keyplan.server.explorer.answers import (
     Amount,
@@ -36,14 +36,14 @@ def overview(areas: Areas, page: str) -> Overview:
     """Return the store as a whole, with one page of its key spaces. Raises InvalidArgumentError for the page's token."""
     engine = areas.engine
     whole = areas.whole()
-    has_registry = areas.has_registry()
+    has_registry = areas.registry.is_there()
     views: list[KeySpaceView] = []
     strangers: list[Unmanaged] = []
     next_page, problem = "", ""
     if has_registry:
         try:
             views, next_page = _keyspaces(areas, page)
-            strangers = list(islice(unmanaged(engine), UNMANAGED_MAX + 1))
+            strangers = list(islice(areas.unmanaged(), UNMANAGED_MAX + 1))
         except CorruptionError as error:
             problem = str(error)
     with engine.snapshot() as snapshot:
@@ -100,18 +100,14 @@ def area_crumbs(area: Area) -> list[Crumb]:
 
 
 def _keyspaces(areas: Areas, page: str) -> tuple[list[KeySpaceView], str]:
-    found = areas.registry.list(limit=KEYSPACES_LIMIT, page_token=page)
+    found = areas.registry.page(page, limit=KEYSPACES_LIMIT)
     views = [_keyspace_view(areas, areas.of_keyspace(keyspace), keyspace) for keyspace in found.keyspaces]
     return views, found.next_page_token
 
 
 def _keyspace_view(areas: Areas, area: Area, keyspace: KeySpace) -> KeySpaceView:
     keys, bytes_estimated = _size(area.engine)
-    registry = KeySpaceRegistry(areas.registry.store)
-    kept = registry.usage.get(keyspace.name)
-    if kept is not None and kept.generation != keyspace.generation:
-        kept = None
-    quota = registry.quotas.get(keyspace.name)
+    kept, quota = areas.registry.figures_of(keyspace)
     quota_keys, quota_bytes = (None, None) if quota is None else (quota.keys, quota.bytes)
     shares = [
         (keys.number if kept is None else max(kept.keys, keys.number), quota_keys),

@@ -1,21 +1,24 @@
 """The routes of the explorer: a request is read as its operation says; a page, JSON or a stream goes out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from keyplan.access import EVERYTHING, Target
-from keyplan.errors import InvalidArgumentError, KeyplanError
-from keyplan.operations import Answered, OnKind, Operation, operations_of
-from keyplan.server.access import require_admin
+from keyplan.access import OnKeySpace
+from keyplan.engine import Engine
+from keyplan.errors import AccessDeniedError, InvalidArgumentError, KeyplanError
+from keyplan.operations import Act, Answered, Operation, operations_of
+from keyplan.server.access import Access, Caller, caller_of, require_admin
 from keyplan.server.answers import AnswerError
+from keyplan.server.confined import CallerStore, ConfinedContext
 from keyplan.server.explorer.answers import AreaPage, KeyPage, ListPage, LivePage, Overview, RawPage, TreePage
-from keyplan.server.explorer.areas import Areas
+from keyplan.server.explorer.areas import Areas, SeenKeySpaces
 from keyplan.server.explorer.bounds import LIMIT_DEFAULT
 from keyplan.server.explorer.keys import key_page
+from keyplan.server.explorer.layouts import LayoutBook
 from keyplan.server.explorer.links import BASE, WHOLE_STORE, overview_link
 from keyplan.server.explorer.live import LiveSource, LiveStreams, RawSource, TypedSource, live_page, raw_live_page
 from keyplan.server.explorer.operations import ExplorerOperations
@@ -26,9 +29,11 @@ from keyplan.server.explorer.requests import FORMAT, searched_key, wants_json
 from keyplan.server.explorer.trees import ItemRequest, list_page, tree_page
 from keyplan.server.logs import LOGGER
 from keyplan.server.operations import Endpoint, Responder
-from keyplan.server.service import ServiceContext
 
-__all__ = ["Explorer", "ExplorerResponder"]
+__all__ = ["Explorer", "ExplorerResponder", "areas_of_callers"]
+
+AreasOf = Callable[[Caller, CallerStore], Areas]
+"""Of a caller and their store, the areas that they see."""
 
 _OPERATIONS: Final = operations_of(ExplorerOperations)
 _TEMPLATES: Final = {
@@ -42,6 +47,9 @@ _TEMPLATES: Final = {
     "raw_live": "live.html",
 }
 _STREAMS: Final = frozenset({"changes", "raw_changes"})
+
+
+NOTHING_THERE: Final = AnswerError(404, "not_found", "there is nothing here that you may look at")
 
 
 class Explorer(ExplorerOperations):
@@ -114,16 +122,29 @@ class Explorer(ExplorerOperations):
         return RawSource(self._areas, area, prefix, after=after)
 
 
+def areas_of_callers(engine: Engine, access: Access, book: LayoutBook) -> AreasOf:
+    """Return what makes the areas that a caller sees of a store and of its registry."""
+
+    def areas_of(caller: Caller, store: CallerStore) -> Areas:
+        def sees(name: str, application: str | None) -> bool:
+            return access.allows(caller, Act.READ, OnKeySpace(name, application))
+
+        return Areas(store, SeenKeySpaces(engine, sees), book)
+
+    return areas_of
+
+
 class ExplorerResponder(Responder):
     """Answers in pages, in JSON or in streams; failures are pages, too. `is_for_admins`: only administrators may look."""
 
     words_beside: ClassVar = {"format": FORMAT}
 
     def __init__(
-        self, context: ServiceContext, explorer: Explorer, streams: LiveStreams, *, is_for_admins: bool
+        self, context: ConfinedContext, areas_of: AreasOf, streams: LiveStreams, *, is_for_admins: bool
     ) -> None:
         super().__init__(context)
-        self._explorer = explorer
+        self._confined = context
+        self._areas_of = areas_of
         self._streams = streams
         self._is_for_admins = is_for_admins
 
@@ -137,16 +158,16 @@ class ExplorerResponder(Responder):
     async def admit(self, request: Request, operation: Operation) -> Explorer:
         if self._is_for_admins:
             require_admin(request)
-        return self._explorer
-
-    async def target_of(self, request: Request, kind: OnKind, named: Any) -> Target:
-        return EVERYTHING if named == WHOLE_STORE else await super().target_of(request, kind, named)
+        caller = caller_of(request)
+        assert caller is not None, "the gate lets nobody in here without one"
+        return Explorer(self._areas_of(caller, await self._confined.store_of(caller)))
 
     async def respond(self, request: Request, operation: Operation) -> Response:
         try:
             return await super().respond(request, operation)
         except (AnswerError, KeyplanError) as error:
-            answered = failed(request, error)
+            # Why not that it is refused: what somebody may not see is not there for them.
+            answered = failed(request, NOTHING_THERE if isinstance(error, AccessDeniedError) else error)
             if answered.status_code >= 500:
                 facts = {"request_id": request.scope.get("keyplan.request_id"), "error": str(error)}
                 LOGGER.error("a request failed", extra={"facts": facts})
