@@ -82,17 +82,6 @@ class AtCommit(WrappedEngine):
         return self.inner.commit(commit)
 
 
-class AfterCommit(AtCommit):
-    """The same behind that commit: what is read next is read behind the act."""
-
-    def commit(self, commit: Commit) -> int:
-        self.number -= 1
-        revision = self.inner.commit(commit)
-        if self.number == 0:
-            self.act(self.inner)
-        return revision
-
-
 class Counting(WrappedEngine):
     """Counts commits."""
 
@@ -121,10 +110,7 @@ def test_a_write_that_was_acknowledged_meanwhile_is_refused_and_never_lost(
             assert inner.value(key) == b"mine", number
 
 
-@pytest.mark.parametrize("when", [AtCommit, AfterCommit])
-def test_a_write_of_what_is_being_brought_is_somebody_elses_too(
-    bring: Callable[[Engine], object], when: type[AtCommit]
-) -> None:
+def test_a_write_of_what_is_being_brought_is_somebody_elses_too(bring: Callable[[Engine], object]) -> None:
     """A number that a counter gives, a record that was not there: whoever was told so relies on it, whatever a backup has."""
     key = b"/site/00300"
     made: list[int] = []
@@ -138,12 +124,12 @@ def test_a_write_of_what_is_being_brought_is_somebody_elses_too(
         with MemoryEngine() as inner:
             refused = False
             try:
-                bring(when(inner, number, insert))
+                bring(AtCommit(inner, number, insert))
             except TargetNotEmptyError:
                 refused = True
             assert refused is (number in made), number
             assert inner.value(key) == CONTENT[key]
-    assert made
+    assert len(made) >= 2
 
 
 def test_what_is_written_after_a_killed_work_was_verified_is_not_taken_away_by_the_same_command(
