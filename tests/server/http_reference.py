@@ -61,10 +61,10 @@ What `keyplan serve --app patroni-broker` answers besides [the routes of the ser
 and below `/admin` what an operator asks, as [the guide](../guide/patroni.md) introduces them. This page is made from the
 OpenAPI 3.1 description, which a server gives at `/openapi.json`.
 
-Every request logs in by Basic authentication with the token of an administrator as the password. Below `/v2` it says its
-version, as in `X-Broker-API-Version: 2.17`. Words of a query and fields of a body that no operation has are passed over. An
-error is a [BrokerFailure](#brokerfailure). What an operation *needs* is the grant that its declaration names; an administrator
-has them all.
+Every request logs in by Basic authentication, with the token of an administrator, or of a principal, as the password. Below
+`/v2` it says its version, as in `X-Broker-API-Version: 2.17`. Words of a query and fields of a body that no operation has are
+passed over. An error is a [BrokerFailure](#brokerfailure). What an operation *needs* is the grant that its declaration names;
+an administrator has them all.
 """
 
 PAGES: Final = {

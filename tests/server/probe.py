@@ -25,6 +25,7 @@ class Note(msgspec.Struct):
 
 def build(context):
     diary = Path(context.settings["diary"])
+    own = context.own(b"note-", b"probe-")
 
     def write(line):
         with diary.open("a") as file:
@@ -40,8 +41,8 @@ def build(context):
 
     async def put(request):
         note = await body_of(request, Note)
-        raw_key = request.path_params["name"].encode()
-        revision = await context.run(context.engine.commit, Commit((), (Put(raw_key, note.text.encode()),)))
+        raw_key = b"note-" + request.path_params["name"].encode()
+        revision = await context.run(own.commit, Commit((), (Put(raw_key, note.text.encode()),)))
         return JsonAnswer({"revision": revision})
 
     async def stream(request):
@@ -64,7 +65,7 @@ def build(context):
     async def lifespan():
         write("began")
         yield
-        context.engine.commit(Commit((), (Put(b"probe-ended", b""),)))
+        own.commit(Commit((), (Put(b"probe-ended", b""),)))
         write("ended")
 
     routes = [

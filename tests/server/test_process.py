@@ -281,7 +281,7 @@ def test_a_signal_lets_a_request_end_tells_streams_and_closes_the_store(tmp_path
     assert diary.read_text().splitlines() == ["began", "stream ended", "ended"]
     assert log_lines(server)[-1]["signal"] == signal.Signals(with_signal).name
     with open_engine(store) as engine, engine.snapshot() as snapshot:
-        assert snapshot.value(b"half") == b"half"
+        assert snapshot.value(b"note-half") == b"half"
         assert snapshot.get(b"probe-ended") is not None
 
 

@@ -8,7 +8,7 @@ from keyplan.server.answers import AnswerError, JsonAnswer, answer_error_of, bod
 from keyplan.server.application import BUILT_IN_SERVICES, Application, service_builders
 from keyplan.server.auditing import NotingEngine, ServiceAudit, asker_of, note_answer
 from keyplan.server.closing import Closing
-from keyplan.server.confined import CallerStore, ConfinedContext
+from keyplan.server.confined import WHOLE_STORE, CallerStore, Stores, index_state_areas, layout_areas
 from keyplan.server.gate import BODY_BYTES_MAX, HEADER_BYTES_MAX, allow_body
 from keyplan.server.listen import LISTEN_DEFAULT
 from keyplan.server.logs import LOGGER, configure_logs
@@ -33,6 +33,7 @@ __all__ = [
     "SERVICE_GROUP",
     "TOKEN_CHARACTERS_MIN",
     "TOKEN_VARIABLES",
+    "WHOLE_STORE",
     "Access",
     "AllowedOrigins",
     "AnswerError",
@@ -40,7 +41,6 @@ __all__ = [
     "Caller",
     "CallerStore",
     "Closing",
-    "ConfinedContext",
     "JsonAnswer",
     "NotingEngine",
     "OperationRoute",
@@ -53,6 +53,7 @@ __all__ = [
     "ServiceBuilder",
     "ServiceContext",
     "ServiceSettings",
+    "Stores",
     "Token",
     "TrustedProxies",
     "Workers",
@@ -64,6 +65,8 @@ __all__ = [
     "caller_of",
     "configure_logs",
     "failure",
+    "index_state_areas",
+    "layout_areas",
     "note_answer",
     "read_tokens",
     "require_admin",

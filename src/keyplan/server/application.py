@@ -21,6 +21,7 @@ from keyplan.server.access import Access
 from keyplan.server.answers import AnswerError, answer_error_of, failure
 from keyplan.server.auditing import NotingEngine, ServiceAudit
 from keyplan.server.closing import Closing
+from keyplan.server.confined import Stores
 from keyplan.server.gate import BODY_BYTES_MAX, Gate
 from keyplan.server.logs import LOGGER
 from keyplan.server.meters import Meters
@@ -86,13 +87,14 @@ class Application:
         closing, workers, registry = Closing(), Workers(), CollectorRegistry()
         if audit_log is not None:
             engine = NotingEngine(engine)
+        stores = Stores(engine, access)
         given = settings or {}
         services: list[Service] = []
         asked: set[str] = set()
 
         def context_of(name: str, own: Mapping[str, str]) -> ServiceContext:
             audit = ServiceAudit(name, audit_log)
-            return ServiceContext(engine, own, access, closing, workers, registry, clock, audit)
+            return ServiceContext(name, stores, own, access, closing, workers, registry, clock, audit)
 
         for name, builder in builders.items():
             own = ServiceSettings(given, name)

@@ -1,21 +1,19 @@
-"""Stores of callers: what a service is given that confines them, so that it has no other way to what is stored.
+"""What services have of the server's engine: stores of callers, and keys of their own. None has the engine itself but by name.
 
-A service whose endpoints hold a ConfinedContext can ask for a caller's store and for its own keys, and for nothing else. With
-an access file a caller's store is what their grants come to; without one it is the whole store, at no cost.
+With an access file a caller's store is what their grants come to; without one it is the whole store, at no cost. What a service
+keeps for itself is confined in either case: whoever asks, its code reaches no other key.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final, Self, TypeVar
 
-from prometheus_client import CollectorRegistry
-
 from keyplan.access import Grant, Policy
 from keyplan.engine import (
+    ALL_KEYS,
     Area,
-    Clock,
     ConfinedEngine,
     Engine,
     KeyRange,
@@ -26,15 +24,22 @@ from keyplan.engine import (
     Profile,
     Reach,
 )
+from keyplan.errors import InvalidInputError
 from keyplan.keyspace import GrantedReach
+from keyplan.layout import BoundLayout
 from keyplan.server.access import Access, Caller
-from keyplan.server.auditing import ServiceAudit
-from keyplan.server.closing import Closing
-from keyplan.server.service import ServiceContext
+from keyplan.store import index_state_key
 
-__all__ = ["CallerStore", "ConfinedContext"]
+__all__ = ["WHOLE_STORE", "CallerStore", "Stores", "index_state_areas", "layout_areas"]
 
 T = TypeVar("T")
+
+WHOLE_STORE: Final[Mapping[str, str]] = {
+    "keyspaces": "it says whose each key is, looks whether a new prefix is free, and removes what deleted key spaces held",
+    "etcd-v2": "its ledger numbers every change of the store, whoever makes it",
+    "explorer": "it reads the registry, and key spaces in states in which their owners may not",
+}
+"""The services that have the server's engine, each with the reason."""
 
 # Why below the byte 00: that is in nobody's reach but an administrator's.
 _LEASE_MARKS: Final = b"\x00acl"
@@ -42,18 +47,24 @@ _HISTORY_FLOORS: Final = b"\x00acf"
 
 _EVERYTHING: Final = Reach.everything()
 
+_SERVICE: Final = "\x00"
+"""What the names of services begin with as owners of leases. Why so: no principal's name does."""
+
 
 @dataclass(frozen=True, eq=False)
 class CallerStore:
     """The store as one caller may see it: `engine` refuses what lies outside, in `shown` it is not there.
 
-    `reach` is what that is now, the same object until it changes. `readable_since` is that of ConfinedEngine.
+    `reach` is what that is now, the same object until it changes; `granted` is what it is made of. `readable_since` is that of
+    ConfinedEngine. `who` is the caller, for errors.
     """
 
     engine: Engine
     shown: Engine
     reach: Callable[[], Reach]
     readable_since: Callable[[KeyRange], int | None]
+    granted: GrantedReach | None = field(default=None, repr=False)
+    who: str = ""
     _kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
@@ -98,95 +109,81 @@ class _ReachWithBooks:
         return made
 
 
-class ConfinedContext:
-    """A ServiceContext without its engine: in its place there is a store for each caller.
+class Stores:
+    """The ways to one engine. Each caller's store is made once, for all services, and for one that keeps books of keys.
 
-    Where a service keeps books of keys, `books` returns a reach with that part of them which goes with it. `leases` are those
-    that the service grants itself, for all callers; by default each has their own.
+    `books` returns a reach with that part of such books which goes with it. `leases` are those that a service grants itself,
+    for all callers; by default each has their own.
     """
 
     def __init__(
         self,
-        context: ServiceContext,
+        engine: Engine,
+        access: Access,
         *,
         books: Callable[[Reach], Reach] = _as_it_is,
         leases: Leases | None = None,
     ) -> None:
-        self._context = context
+        self._engine = engine
+        self._access = access
         self._books = books
         self._leases = leases
-        self._whole = CallerStore.of_all(context.engine)
-        self._stores: dict[str, tuple[GrantedReach, CallerStore]] = {}
+        self._whole = CallerStore.of_all(engine)
+        self._of_callers: dict[str, CallerStore] = {}
         self._policy: Policy | None = None
+
+    def with_books(self, books: Callable[[Reach], Reach], leases: Leases) -> "Stores":
+        """Return the same ways for a service that keeps books, and grants leases itself."""
+        return Stores(self._engine, self._access, books=books, leases=leases)
 
     @property
     def profile(self) -> Profile:
         """What the engine can."""
-        return self._context.engine.profile
+        return self._engine.profile
 
-    @property
-    def access(self) -> Access:
-        """As the service's."""
-        return self._context.access
-
-    @property
-    def closing(self) -> Closing:
-        """As the service's."""
-        return self._context.closing
-
-    @property
-    def clock(self) -> Clock:
-        """As the service's."""
-        return self._context.clock
-
-    @property
-    def metrics(self) -> CollectorRegistry:
-        """As the service's."""
-        return self._context.metrics
-
-    @property
-    def audit(self) -> ServiceAudit:
-        """As the service's."""
-        return self._context.audit
-
-    @property
-    def settings(self) -> Mapping[str, str]:
-        """As the service's."""
-        return self._context.settings
-
-    async def read(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """As `ServiceContext.read`."""
-        return await self._context.read(call, *arguments, **named)
-
-    async def run(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """As `ServiceContext.run`."""
-        return await self._context.run(call, *arguments, **named)
-
-    def own(self, prefix: bytes) -> Engine:
-        """Return what the service keeps for itself, below a prefix of its own."""
-        reach = Reach([Area(KeyRange.of_prefix(prefix), can_write=True)])
-        return ConfinedEngine(self._context.engine, lambda: reach, outside=Outside.REFUSED, closes_inner=False)
-
-    async def store_of(self, caller: Caller) -> CallerStore:
-        """Return the store of a caller, for one request: what was made or changed hands since the last one is found."""
-        policy = self.access.policy
+    def of(self, caller: Caller) -> CallerStore:
+        """Return the store of a caller, as it is known."""
+        policy = self._access.policy
         if policy is None:
             return self._whole
         if policy is not self._policy:
             self._forget_all_but(policy)
-        known = self._stores.get(caller.name)
-        granted, store = known or self._stores.setdefault(caller.name, self._made_for(caller.name))
-        if granted.is_of_registry:
-            await self.read(granted.renewed)
-        return store
+        known = self._of_callers.get(caller.name)
+        return known or self._of_callers.setdefault(caller.name, self._made_for(caller.name))
 
     def _forget_all_but(self, policy: Policy) -> None:
         """Forget the stores of those whom the access file does not name any more."""
         self._policy = policy
-        self._stores = {name: held for name, held in self._stores.items() if policy.named(name) is not None}
+        self._of_callers = {name: held for name, held in self._of_callers.items() if policy.named(name) is not None}
 
-    def _made_for(self, name: str) -> tuple[GrantedReach, CallerStore]:
-        engine, access = self._context.engine, self._context.access
+    def own_of(self, service: str, places: Collection[bytes | Area], outside: Outside) -> Engine:
+        """Return what a service keeps for itself; see `ServiceContext.own`. Raises InvalidInputError for all keys."""
+        reach = Reach(
+            place if isinstance(place, Area) else Area(KeyRange.of_prefix(place), can_write=True) for place in places
+        )
+        if any(stretch.range == ALL_KEYS for stretch in reach.stretches):
+            problem = "all keys are nobody's own: name a prefix that is not empty"
+            raise InvalidInputError(source=f"service {service}", problem=problem)
+        return ConfinedEngine(
+            self._engine,
+            lambda: reach,
+            outside=outside,
+            who=service,
+            leases=OwnedLeases(self._engine, _SERVICE + service, _LEASE_MARKS),
+            closes_inner=False,
+        )
+
+    def whole_for(self, service: str) -> Engine:
+        """Return the engine for a service that may have it. Raises InvalidInputError for every other one."""
+        if service not in WHOLE_STORE:
+            problem = (
+                f"the whole store is for {', '.join(WHOLE_STORE)} alone: ask for stores of callers, or for its own keys"
+            )
+            raise InvalidInputError(source=f"service {service}", problem=problem)
+        return self._engine
+
+    def _made_for(self, name: str) -> CallerStore:
+        engine, access = self._engine, self._access
 
         def grants() -> Sequence[Grant]:
             policy = access.policy
@@ -206,4 +203,25 @@ class ConfinedContext:
             closes_inner=False,
         )
         shown = confined(outside=Outside.ABSENT)
-        return granted, CallerStore(confined(outside=Outside.REFUSED), shown, reach, shown.readable_since)
+        return CallerStore(confined(outside=Outside.REFUSED), shown, reach, shown.readable_since, granted, name)
+
+
+# ---- what a service with a layout calls its own ------------------------------------------------------------------------
+
+
+def index_state_areas(*layouts: BoundLayout) -> Iterator[Area]:
+    """Yield where it stands how far the indexes of layouts are: whoever reads an index reads that, too."""
+    for bound in layouts:
+        for index in bound.indexes.values():
+            yield Area(KeyRange.of_key(index_state_key(index)))
+
+
+def layout_areas(bound: BoundLayout, *, read_only: Collection[str] = ()) -> Iterator[Area]:
+    """Yield what a program reads and writes that binds a layout: the keys of its items, of which some may be to read alone."""
+    keys = {name: table.keys for name, table in bound.tables.items()}
+    keys |= {name: index.keys for name, index in bound.indexes.items()}
+    ranges = {name: KeyRange(*of_item.range(())) for name, of_item in keys.items()}
+    ranges |= {name: KeyRange.of_key(counter.raw_key) for name, counter in bound.counters.items()}
+    for name, key_range in ranges.items():
+        yield Area(key_range, can_write=name not in read_only)
+    yield from index_state_areas(bound)

@@ -29,7 +29,6 @@ from keyplan.operations import (
 from keyplan.server.access import caller_of
 from keyplan.server.answers import REQUEST_ID, JsonAnswer, body_of
 from keyplan.server.auditing import asker_of, note_answer
-from keyplan.server.confined import ConfinedContext
 from keyplan.server.proxies import address_of
 from keyplan.server.service import ServiceContext
 
@@ -58,7 +57,7 @@ class Responder:
     words_beside: ClassVar[Mapping[str, WordForm]] = {}
     """The forms of words that every operation may be asked with, which say how it is answered."""
 
-    def __init__(self, context: ServiceContext | ConfinedContext) -> None:
+    def __init__(self, context: ServiceContext) -> None:
         self.context = context
 
     async def admit(self, request: Request, operation: Operation) -> Any:
@@ -97,6 +96,10 @@ class Responder:
         For an operation whose caller's right hangs on its arguments; nobody is refused here by default.
         """
 
+    def is_by_grants(self, request: Request) -> bool:
+        """Tell whether grants decide about a request of somebody whom an access file knows; not where an own log-in does."""
+        return True
+
     async def application_of(self, request: Request, keyspace: str) -> str | None:
         """Return the application of a key space, whose grants are good for it too; None where the service knows of none."""
         return None
@@ -113,7 +116,7 @@ class Responder:
         """Return if who asks has what an operation needs. Raises AccessDeniedError."""
         access, caller, need = self.context.access, caller_of(request), operation.needs
         # Why without a caller: only a service with a log-in of its own hears of such a request, and decides about it itself.
-        if access.policy is None or caller is None or need.on.kind is OnKind.NOTHING:
+        if access.policy is None or caller is None or need.on.kind is OnKind.NOTHING or not self.is_by_grants(request):
             return
         named = arguments.get(need.on.parameter) if need.on.parameter else operation.name
         access.require(caller, need.act, await self.target_of(request, need.on.kind, named))

@@ -2,17 +2,18 @@
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
-from keyplan.server.access import Access
+from keyplan.engine import SYSTEM_CLOCK, Area, Clock, Engine, Leases, Outside, Profile, Reach
+from keyplan.server.access import Access, Caller
 from keyplan.server.auditing import ServiceAudit
 from keyplan.server.closing import Closing
+from keyplan.server.confined import CallerStore, Stores
 from keyplan.server.workers import Workers
 
 __all__ = ["SERVICE_GROUP", "Service", "ServiceBuilder", "ServiceContext", "ServiceSettings", "no_lifespan"]
@@ -59,16 +60,17 @@ class ServiceSettings(Mapping[str, str]):
 
 @dataclass(frozen=True)
 class ServiceContext:
-    """What a service is given when it is built.
+    """What a service is given when it is built: ways to parts of the store, and no engine.
 
-    `engine` is the server's: shared by all services, closed after the last of them has ended; never close it. `access` tells
+    There are a store for each caller (`store_of`), what the service keeps for itself (`own`), and nothing else. `access` tells
     who asks, and what an access file grants them (see `caller_of`, `require_admin`, `Access.require`). `closing` ends streams
     and background work when the server stops. `workers` are threads for calls that block. `metrics` takes the service's own
     figures; `/metrics` shows them. `audit` notes changes: a `Responder` has it do so, and a service that opens an engine of its
     own has its commits noted too (`audit.noting`).
     """
 
-    engine: Engine
+    name: str
+    stores: Stores = field(repr=False)
     settings: Mapping[str, str]
     access: Access
     closing: Closing
@@ -77,12 +79,47 @@ class ServiceContext:
     clock: Clock = SYSTEM_CLOCK
     audit: ServiceAudit = field(default_factory=ServiceAudit)
 
+    # ---- what is stored --------------------------------------------------------------------------------------------------
+
+    @property
+    def profile(self) -> Profile:
+        """What the server's engine can, and its limits."""
+        return self.stores.profile
+
+    async def store_of(self, caller: Caller) -> CallerStore:
+        """Return the store of a caller, for one request: what was made or changed hands since the last one is found.
+
+        With an access file it holds what they are granted; without one it is the whole store, at no cost.
+        """
+        store = self.stores.of(caller)
+        if store.granted is not None and store.granted.is_of_registry:
+            await self.read(store.granted.renewed)
+        return store
+
+    def with_books(self, books: Callable[[Reach], Reach], leases: Leases) -> "ServiceContext":
+        """Return the same with stores of callers to which a service's books of their keys belong; see `Stores`."""
+        return replace(self, stores=self.stores.with_books(books, leases))
+
+    def own(self, *places: bytes | Area, outside: Outside = Outside.REFUSED) -> Engine:
+        """Return what the service itself reads and writes: keys below prefixes, or areas, which may be for reading alone.
+
+        Whoever asks, and with an access file or without one, no other key is reached. Its leases are the service's own. Reads
+        of other keys are refused or find nothing, as `outside` says; writes are refused. Never close it.
+        """
+        return self.stores.own_of(self.name, places, outside)
+
+    def whole_store(self) -> Engine:
+        """Return the server's engine, for the services that WHOLE_STORE names. Raises InvalidInputError for all others."""
+        return self.stores.whole_for(self.name)
+
+    # ---- calls -----------------------------------------------------------------------------------------------------------
+
     async def read(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """Return what a short read returns: made at once when the engine reads from this machine's memory, else in a thread.
 
         Why at once: an embedded engine answers in a microsecond, and a thread costs eighty. Long scans belong to `run`.
         """
-        if self.engine.profile.has_local_reads:
+        if self.profile.has_local_reads:
             return call(*arguments, **named)
         return await self.workers.run(call, *arguments, **named)
 
@@ -104,8 +141,9 @@ class Service:
     `lifespan` is entered before the first request and left after the last one, with the engine still open; whatever it raises
     keeps the server from starting. Callers are known by the server's tokens before a route is reached. With `has_own_access`
     requests without a caller get through too: such a service, whose protocol has its own log-in, refuses them itself.
-    `is_confined` says that the service shows and changes for a caller no more than they are granted; one that does not say
-    it is, with an access file, for callers who are granted to read and write everything.
+    `is_confined` says that the service shows and changes for a caller no more than they are granted, by stores of callers or
+    by what its operations need; one that does not say it is, with an access file, for callers who are granted to read and
+    write everything.
     `unknown` answers paths that no service has a route for, in the words of its protocol; of several, the first named.
     """
 

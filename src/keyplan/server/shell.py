@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from keyplan.audit_log import AuditRecord, lines_behind
+from keyplan.engine import Area, KeyRange
 from keyplan.operations import (
     ITSELF,
     NOTHING,
@@ -106,6 +107,7 @@ class ShellOperations:
 
 OPERATIONS: Final = operations_of(ShellOperations)
 _OPEN: Final = ("health", "version")
+_LOOKED_AT: Final = b"\x00"
 _CONTRACT: Final = Contract("server", always=(), without_token=[OPERATIONS[name].name for name in _OPEN])
 
 
@@ -123,6 +125,8 @@ class Shell(ShellOperations):
 
     def __init__(self, context: ServiceContext, services: Sequence[Service]) -> None:
         self._context = context
+        # Why a key that is none: what is asked is whether the store answers.
+        self._own = context.own(Area(KeyRange.of_key(_LOOKED_AT)))
         self._names = sorted(service.name for service in services)
         self.program_version = version("keyplan")
         parts: list[tuple[str, Mapping[str, Any]]] = [("server", DESCRIPTION)]
@@ -134,8 +138,8 @@ class Shell(ShellOperations):
 
     async def health(self) -> Health:
         def read() -> None:
-            with self._context.engine.snapshot() as snapshot:
-                snapshot.get(b"\x00")
+            with self._own.snapshot() as snapshot:
+                snapshot.get(_LOOKED_AT)
 
         await self._context.run(read)
         return Health()

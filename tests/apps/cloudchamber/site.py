@@ -12,7 +12,7 @@ import httpx
 
 import keyplan
 from keyplan.apps.cloudchamber.service import build
-from keyplan.server import Application
+from keyplan.server import Access, Application
 from keyplan.store import Store
 from keyplan.testing.faults import FakeClock
 from tests.apps.cloudchamber.web import ADMIN, SETTINGS
@@ -64,7 +64,9 @@ class Site:
 
 
 @contextmanager
-def site_of(url: str, folder: Path, settings: str = SETTINGS, *, counts_from: int | None = 1) -> Iterator[Site]:
+def site_of(
+    url: str, folder: Path, settings: str = SETTINGS, *, counts_from: int | None = 1, access: Access | None = None
+) -> Iterator[Site]:
     """Build the service on a store, not yet running. It counts from 1, which reads easier; from its own number with None."""
     (folder / "cloudchamber.yaml").write_text(settings)
     clock = FakeClock()
@@ -73,5 +75,6 @@ def site_of(url: str, folder: Path, settings: str = SETTINGS, *, counts_from: in
     counting = nullcontext() if counts_from is None else patch(_COUNTED, lambda _clock: counts_from)
     with cheap, counting, keyplan.open(url) as store, asyncio.Runner() as runner:
         given = {"cloudchamber.config": str(folder)}
-        application = Application.build(store.engine, {"cloudchamber": build}, settings=given, clock=clock)
+        builders = {"cloudchamber": build}
+        application = Application.build(store.engine, builders, settings=given, clock=clock, access=access)
         yield Site(application, store, clock, runner)

@@ -9,8 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, MemoryEngine, Put, WrappedEngine
-from keyplan.server import Access, Caller, Closing, Role, ServiceContext, Workers
-from keyplan.server.confined import ConfinedContext
+from keyplan.server import Access, Caller, Closing, Role, ServiceContext, Stores, Workers
 from keyplan.server.etcd_v2.answers import KeysFailure
 from keyplan.server.etcd_v2.gateway import Gateway
 from keyplan.server.etcd_v2.ledger import Ledger, Outcome
@@ -126,9 +125,10 @@ def test_a_renewal_that_comes_too_late_is_no_renewal() -> None:
 
 
 def running(engine: Engine) -> Gateway:
-    context = ServiceContext(engine, {}, Access(), Closing(), Workers(), CollectorRegistry())
-    ledger = Ledger(engine, context.clock, history_events=1000)
-    return Gateway(ConfinedContext(context), ledger, history_events=1000)
+    access = Access()
+    stores = Stores(engine, access)
+    context = ServiceContext("etcd-v2", stores, {}, access, Closing(), Workers(), CollectorRegistry())
+    return Gateway(context, Ledger(engine, context.clock, history_events=1000), history_events=1000)
 
 
 async def wrote(gateway: Gateway, path: str, **options: Any) -> str:

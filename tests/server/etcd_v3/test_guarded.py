@@ -16,7 +16,7 @@ from keyplan.engine import (
     WrappedEngine,
 )
 from keyplan.errors import EngineUnavailableError
-from keyplan.server import Access, Caller, Closing, ConfinedContext, Role, ServiceContext, Workers
+from keyplan.server import Access, Caller, Closing, Role, ServiceContext, Stores, Workers
 from keyplan.server.etcd_v3.changes import Changes
 from keyplan.server.etcd_v3.failures import CallFailure
 from keyplan.server.etcd_v3.messages import RECORDS
@@ -92,7 +92,9 @@ def test_a_follower_that_is_lost_before_it_is_known_silences_no_watch() -> None:
 
     async def story() -> list[object]:
         engine = _LosesItsFirstWatch(memory)
-        context = ConfinedContext(ServiceContext(engine, {}, Access(), Closing(), Workers(), CollectorRegistry()))
+        access = Access()
+        stores = Stores(engine, access)
+        context = ServiceContext("etcd-v3", stores, {}, access, Closing(), Workers(), CollectorRegistry())
         watches = Watches(context)
         store = await context.store_of(Caller(Role.CLIENT, "local"))
         told: list[object] = []

@@ -31,6 +31,7 @@ __all__ = [
     "purge_production",
     "purge_tests",
     "range_of_tests",
+    "ranges_of",
     "started_at",
     "timestamp_of_this_process",
     "will_pre_clean",
@@ -126,6 +127,19 @@ def check_production_key(raw_key: bytes) -> None:
         raise InvalidKeyError(problem="the key belongs to a test name space", raw_key=raw_key.hex())
 
 
+def ranges_of(namespace: str) -> tuple[KeyRange, KeyRange]:
+    """Return the keys of one name space and of no other: of production those around the tests (R14).
+
+    Of a test, also its root's name without the slash, which nothing of ours writes and `purge_tests` removes.
+    """
+    whole = KeyRange.of_prefix(CloudChamber.bound(namespace=namespace).root)
+    if namespace:
+        return KeyRange.of_key(whole.start[:-1]), whole
+    tests = range_of_tests()
+    assert tests.end is not None, "a prefix that ends in a slash has a successor"
+    return KeyRange(whole.start, tests.start), KeyRange(tests.end, whole.end)
+
+
 # ---- what is there, and its end -------------------------------------------------------------------------------------------
 
 
@@ -194,9 +208,7 @@ def purge_instances(engine: Engine, is_chosen: Callable[[NamespaceInstance], boo
 
 def purge_production(engine: Engine, *, is_dry_run: bool = False) -> int:
     """Delete every key of production in one commit, and no test (R15); return how many there were."""
-    whole, tests = KeyRange.of_prefix(CloudChamber.bound().root), range_of_tests()
-    assert tests.end is not None, "a prefix that ends in a slash has a successor"
-    around = (KeyRange(whole.start, tests.start), KeyRange(tests.end, whole.end))
+    around = ranges_of("")
     with engine.snapshot() as snapshot:
         keys = sum(snapshot.count(part) for part in around)
     if keys and not is_dry_run:

@@ -50,7 +50,7 @@ from keyplan.operations import (
     operations_of,
 )
 from keyplan.protobuf import INT64_MAX, INT64_MIN, Message, ProtoJson
-from keyplan.server import LOGGER, AnswerError, OperationRoute, Responder, ServiceContext
+from keyplan.server import LOGGER, AnswerError, OperationRoute, Responder, ServiceContext, caller_of
 
 __all__ = [
     "CONTRACT",
@@ -238,7 +238,11 @@ def spelled_time(moment: float) -> str:
 
 
 class ChamberResponder(Responder):
-    """The operations of one resource. The session is found first, and its cookie sent again; what fails is said in text."""
+    """The operations of one resource. The session is found first, and its cookie sent again; what fails is said in text.
+
+    Who has a session may do what its account may. Who has none, and is known by an access file, what that grants; but for what
+    accounts alone do, as to manage accounts.
+    """
 
     knows_all_words = False
 
@@ -255,6 +259,7 @@ class ChamberResponder(Responder):
         try:
             _require_text(request.scope)
             asked.session = await self._session_of(request)
+            asked.principal = self._principal_of(request, asked)
             response = await super().respond(request, operation)
         except (RefusedError, AnswerError, KeyplanError) as error:
             refusal = error if isinstance(error, RefusedError) else refusal_of(error)
@@ -270,9 +275,17 @@ class ChamberResponder(Responder):
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
 
+    def is_by_grants(self, request: Request) -> bool:
+        asked: AuthenticatedRequest = request.state.asked
+        # Why not with a session: its account decides then, as it does for who is no principal.
+        return asked.session is None
+
     async def admit(self, request: Request, operation: Operation) -> Resource:
         asked: AuthenticatedRequest = request.state.asked
         who = operation.caller
+        if asked.principal is not None:
+            # Why let in: what the operation needs was granted, and was decided before.
+            return self._kind(self._web, asked)
         if who is Who.LOGGED_IN and asked.session is None:
             raise no_session()
         if who not in {Who.ANYBODY, Who.LOGGED_IN}:
@@ -314,6 +327,12 @@ class ChamberResponder(Responder):
         # Why: deleted, made anew, disabled, or with another password: what the cookie was given for is no more.
         self._web.sessions.close(session)
         return None
+
+    def _principal_of(self, request: Request, asked: AuthenticatedRequest) -> str | None:
+        """Return whom an access file knows, unless an account is logged in."""
+        caller = caller_of(request)
+        is_principal = self.context.access.policy is not None and caller is not None and asked.session is None
+        return caller.name if is_principal and caller is not None else None
 
     def _settle_cookie(self, asked: AuthenticatedRequest, response: Response) -> None:
         """Send the cookie of the session that the caller has now, over TLS for TLS alone; or have it forgotten."""

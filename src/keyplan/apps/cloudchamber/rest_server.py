@@ -101,9 +101,9 @@ class Logs(Resource):
             lambda: kept.last_id > known, self.asked, kept.wakeup, seconds_max=self.web.waiting.poll_seconds
         )
         found = kept.after(known, most)
-        caller = self.asked.caller
-        sees_users = await self.web.context.read(self.web.accounts.may_manage, caller)
-        entries = [_entry(one, shows_user=sees_users or one.user == caller) for one in found]
+        account = self.asked.account
+        sees_users = account is not None and await self.web.context.read(self.web.accounts.may_manage, account)
+        entries = [_entry(one, shows_user=sees_users or one.user == account) for one in found]
         is_gap = bool(found) and found[0].id > known + 1
         return LogAnswer(last_id=found[-1].id if found else known, missed=is_gap, entries=entries)
 

@@ -92,7 +92,8 @@ class Watches(Resource):
         return WatchAnswer(expired=is_expired, status_response=status, changes=found, revision=after)
 
     async def _sees_all(self) -> bool:
-        return await self.web.context.read(self.web.accounts.may_manage, self.asked.caller)
+        account = self.asked.account
+        return account is not None and await self.web.context.read(self.web.accounts.may_manage, account)
 
     def _has_changes(self, after: int, shown: Callable[[Iterable[RecordEvent] | None], list[StoreChange]]) -> bool:
         known = self.web.feed.known(after)

@@ -1,11 +1,12 @@
 """CloudChamber's REST API as a service: `keyplan serve --store URL --app cloudchamber --setting cloudchamber.config=FOLDER`.
 
 One setting, `config`: the folder of `cloudchamber.yaml`, or that file; "." without it. The file says which name space is served
-and whether it is cleaned first, what the system account is, and the bounds of sessions. Where the store is, `--store` says.
+and whether it is cleaned first, what the system account is, and the bounds of sessions. Where the store is, `--store` says; of
+it the service has its name space, and no other key.
 """
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -14,9 +15,9 @@ from keyplan.apps.cloudchamber.accounts import Accounts
 from keyplan.apps.cloudchamber.chamber import Chamber
 from keyplan.apps.cloudchamber.changes import ChangeFeed
 from keyplan.apps.cloudchamber.configuration import Configuration, read_configuration
-from keyplan.apps.cloudchamber.indexed import layout_in_use
+from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed, layout_in_use
 from keyplan.apps.cloudchamber.layout import CloudChamber
-from keyplan.apps.cloudchamber.namespaces import namespace_of, pre_clean, will_pre_clean
+from keyplan.apps.cloudchamber.namespaces import namespace_of, pre_clean, ranges_of, will_pre_clean
 from keyplan.apps.cloudchamber.rest_instances import Instances
 from keyplan.apps.cloudchamber.rest_inventory import Inventory
 from keyplan.apps.cloudchamber.rest_routes import CONTRACT, Resource, WebServer, routes_of
@@ -29,9 +30,9 @@ from keyplan.apps.cloudchamber.sessions import LoginBound, SessionTable
 from keyplan.apps.cloudchamber.stepper import Stepper
 from keyplan.apps.cloudchamber.traces import Traces
 from keyplan.apps.cloudchamber.waiting import Waiting
-from keyplan.engine import Clock
+from keyplan.engine import Area, Clock, Engine, Outside
 from keyplan.operations import described, operations_of
-from keyplan.server import LOGGER, Service, ServiceContext
+from keyplan.server import LOGGER, Service, ServiceContext, index_state_areas
 from keyplan.store import Store
 
 __all__ = ["DESCRIPTION", "build", "first_number"]
@@ -66,8 +67,9 @@ def build(context: ServiceContext) -> Service:
         inactivity_seconds=web_server.session_inactivity_seconds,
         sessions_max=web_server.active_sessions_max,
     )
-    # Why never closed: the engine is the server's, and no lease is held.
-    store = Store(context.engine)
+    # Why never closed: the engine inside is the server's, and no lease is held. Why others' keys are not there, rather than
+    # refused: a watch on all of production goes across the tests.
+    store = Store(context.own(*_areas_of(namespace), outside=Outside.ABSENT))
     # Why not asked where the name space is emptied first: its indexes go with it.
     layout = CloudChamber if will_pre_clean(configuration.store) else layout_in_use(store, namespace)
     chamber = Chamber(store, namespace=namespace, layout=layout)
@@ -90,13 +92,22 @@ def build(context: ServiceContext) -> Service:
 
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
-        await context.run(_prepare, context, configuration, web.accounts)
+        await context.run(_prepare, store.engine, configuration, web.accounts)
         try:
             yield
         finally:
             await feed.end()
 
-    return Service("cloudchamber", routes_of(web, RESOURCES), DESCRIPTION, lifespan, has_own_access=True)
+    return Service(
+        "cloudchamber", routes_of(web, RESOURCES), DESCRIPTION, lifespan, has_own_access=True, is_confined=True
+    )
+
+
+def _areas_of(namespace: str) -> Iterator[Area]:
+    """Yield what is a web server's own: the keys of its name space, and how far its indexes are, to read."""
+    for own in ranges_of(namespace):
+        yield Area(own, can_write=True)
+    yield from index_state_areas(CloudChamberIndexed.bound(namespace=namespace))
 
 
 def first_number(clock: Clock) -> int:
@@ -107,12 +118,12 @@ def first_number(clock: Clock) -> int:
     return int(clock.wall() * _MICROSECONDS)
 
 
-def _prepare(context: ServiceContext, configuration: Configuration, accounts: Accounts) -> None:
+def _prepare(engine: Engine, configuration: Configuration, accounts: Accounts) -> None:
     ignored = configuration.store.ignored_options
     if ignored:
         facts = {"options": list(ignored), "configuration": configuration.source}
         LOGGER.warning("these options mean nothing without UseTestNamespace", extra={"facts": facts})
-    removed = pre_clean(context.engine, configuration.store)
+    removed = pre_clean(engine, configuration.store)
     if removed:
         LOGGER.info("the test name space was cleaned", extra={"facts": {"keys": removed}})
     web_server = configuration.web_server

@@ -137,10 +137,15 @@ class SessionTable:
 
 @dataclass
 class AuthenticatedRequest:
-    """A request over HTTP and its session; None: nobody is logged in. What becomes of the cookie stands here, too."""
+    """A request over HTTP and its session; None: nobody is logged in. What becomes of the cookie stands here, too.
+
+    `principal` is who asks without a session, by the server's access file, and was granted what the request is for. Trap: it is
+    the name of no account, though an account may have the same.
+    """
 
     http: Request
     session: Session | None
+    principal: str | None = None
     opened: Session | None = None
     is_logged_out: bool = False
 
@@ -150,6 +155,17 @@ class AuthenticatedRequest:
         if self.session is None:
             raise permission_denied()
         return self.session.user
+
+    @property
+    def account(self) -> str | None:
+        """The key of the user who asks; None for a principal."""
+        return None if self.session is None else self.session.user
+
+    @property
+    def waits_as(self) -> str:
+        """By what those who wait are counted. Raises RefusedError (403) for nobody."""
+        # Why a blank: no account's key has one.
+        return self.caller if self.principal is None else f"principal {self.principal}"
 
     @property
     def client(self) -> str:

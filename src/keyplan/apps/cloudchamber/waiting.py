@@ -77,7 +77,7 @@ class Waiting:
         `seconds_to_next` says when to ask again although nothing wakes it. Raises RefusedError: 503 when the server stops, the
         client is gone, or too many wait; 429 when this user waits too often; 403 when nobody is logged in any more.
         """
-        user = request.caller
+        user = request.waits_as
         if self._of_users[user] >= WAITING_OF_USER_MAX:
             raise RefusedError(429, "you wait for too many answers already", headers={"Retry-After": "1"})
         if self._of_users.total() >= WAITING_MAX:
@@ -88,7 +88,7 @@ class Waiting:
             while True:
                 if self._closing.is_set or await request.http.is_disconnected():
                     raise RefusedError(503, "the server stops, or nobody waits any more", headers={"Retry-After": "1"})
-                if request.session is None or not self._sessions.is_open(request.session):
+                if not self._is_let_in(request):
                     raise no_session()  # Why: whoever logged out, or was logged out, is told nothing more.
                 if is_over():
                     return True
@@ -100,3 +100,8 @@ class Waiting:
         finally:
             self._of_users[user] -= 1
             self._of_users += Counter()  # Why: it forgets who waits for nothing.
+
+    def _is_let_in(self, request: AuthenticatedRequest) -> bool:
+        if request.session is None:
+            return request.principal is not None
+        return self._sessions.is_open(request.session)

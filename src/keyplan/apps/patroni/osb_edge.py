@@ -44,6 +44,7 @@ CONTRACT: Final = Contract(
         {
             400: "The request is malformed, or asks for what cannot be.",
             401: "The log-in lacks or is wrong.",
+            403: "No grant of the access file allows this.",
             404: "There is no such thing, or not yet.",
             409: "There is one of this id with other attributes.",
             410: "It is gone.",
@@ -54,7 +55,7 @@ CONTRACT: Final = Contract(
         },
         BrokerFailure,
     ),
-    always=(400, 401, 412),
+    always=(400, 401, 403, 412),
     callers={},
     headers={
         _VERSIONED: {
@@ -76,7 +77,10 @@ def administered(act: Act, method: str, path: str, name: str, answers: str, **fa
 
 
 class BrokerResponder(Responder):
-    """Only administrators come through, by Basic authentication as the API has it; `/v2` wants a version."""
+    """Only administrators come through, by Basic authentication as the API has it; `/v2` wants a version.
+
+    With an access file they are those who are granted what an operation needs.
+    """
 
     knows_all_words = False
 
@@ -90,13 +94,16 @@ class BrokerResponder(Responder):
 
     async def respond(self, request: Request, operation: Operation) -> Response:
         # Why before the path is read: whoever is not logged in is told that, and nothing else.
-        caller = caller_of(request)
-        is_administrator = caller is not None and caller.role is Role.ADMIN
-        if operation.caller is CallerKind.ADMINISTRATOR and not is_administrator:
+        if operation.caller is CallerKind.ADMINISTRATOR and not self._is_logged_in(request):
             raise RefusedError(401, "log in with the token of an administrator as the password")
         if request.url.path.startswith(_VERSIONED):
             self._check_version(request.headers.get(_VERSION_HEADER))
         return await super().respond(request, operation)
+
+    def _is_logged_in(self, request: Request) -> bool:
+        caller = caller_of(request)
+        has_grants = self.context.access.policy is not None
+        return caller is not None and (has_grants or caller.role is Role.ADMIN)
 
     async def read(self, request: Request, operation: Operation, kind: Any) -> Any:
         try:

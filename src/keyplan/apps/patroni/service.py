@@ -12,13 +12,14 @@ from keyplan.apps.patroni.broker_bindings import Bindings, RouterAddress
 from keyplan.apps.patroni.broker_loop import BrokerLoop
 from keyplan.apps.patroni.broker_work import Waits
 from keyplan.apps.patroni.catalog import BUILT_IN_CATALOG, read_catalog
+from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.metrics import ClusterFigures, OperationMeters
 from keyplan.apps.patroni.operations import Beginnings
 from keyplan.apps.patroni.osb_edge import CONTRACT, BrokerResponder
 from keyplan.apps.patroni.osb_routes import ServiceBroker
 from keyplan.apps.patroni.ports import PORTS_DEFAULT, PortAllocator, PortRange, port_range, reads_of
 from keyplan.operations import described, operations_of
-from keyplan.server import Service, ServiceContext
+from keyplan.server import Service, ServiceContext, layout_areas
 from keyplan.settings import Setting, TextForm, of_service, read_settings
 from keyplan.store import Store
 
@@ -84,8 +85,9 @@ def build(context: ServiceContext) -> Service:
     catalog = BUILT_IN_CATALOG if settings.catalog is None else read_catalog(settings.catalog)
     reads_first = None if settings.replica_ports is None else reads_of(settings.replica_ports, settings.ports)
     backups = None if settings.callbacks is None else Backups(read_callbacks(settings.callbacks))
-    # Why never closed: the engine is the server's, and without leases the store has nothing else to end.
-    store = Store(context.engine, clock=context.clock)
+    # Why never closed: the engine inside is the server's, and without leases the store has nothing else to end. Why not all to
+    # write: registrations stand right below the root, `/`, and are the registrars'.
+    store = Store(context.own(*layout_areas(Broker.bound(), read_only={"registrations"})), clock=context.clock)
     beginnings = Beginnings(
         store,
         PortAllocator(store, settings.ports, reads_first=reads_first),
@@ -130,4 +132,4 @@ def build(context: ServiceContext) -> Service:
         finally:
             await context.run(loop.stop)
 
-    return Service(SERVICE_NAME, routes, DESCRIPTION, lifespan, has_own_access=True)
+    return Service(SERVICE_NAME, routes, DESCRIPTION, lifespan, has_own_access=True, is_confined=True)

@@ -13,7 +13,7 @@ from keyplan.engine import Clock, Reads, Snapshot, WriteSet
 from keyplan.errors import EngineError
 from keyplan.server.access import Caller
 from keyplan.server.answers import AnswerError
-from keyplan.server.confined import CallerStore, ConfinedContext
+from keyplan.server.confined import CallerStore
 from keyplan.server.etcd_member import BOOKS, Identity, load_identity
 from keyplan.server.etcd_v2.answers import Code, KeysFailure, get_body
 from keyplan.server.etcd_v2.hub import Hub, Waiter
@@ -23,6 +23,7 @@ from keyplan.server.etcd_v2.reach import is_seen, may_write, part_shown
 from keyplan.server.etcd_v2.records import STATE_KEY, Action, EventRecord, State
 from keyplan.server.etcd_v2.tree import Tree, children, keys_about, seen_below, subtree
 from keyplan.server.logs import LOGGER
+from keyplan.server.service import ServiceContext
 
 __all__ = ["Gateway", "Waiting"]
 
@@ -173,7 +174,7 @@ class Gateway:
     What is asked is asked of the store of a caller. The ledger alone has all of it: it counts what others change.
     """
 
-    def __init__(self, context: ConfinedContext, ledger: Ledger, *, history_events: int) -> None:
+    def __init__(self, context: ServiceContext, ledger: Ledger, *, history_events: int) -> None:
         self._context = context
         self._ledger = ledger
         self._own = context.own(BOOKS)

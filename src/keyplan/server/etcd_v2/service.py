@@ -15,7 +15,6 @@ from starlette.types import Scope
 
 from keyplan.engine import Clock
 from keyplan.operations import Operation, described, operations_of
-from keyplan.server.confined import ConfinedContext
 from keyplan.server.etcd_member import (
     EtcdRoute,
     Member,
@@ -59,9 +58,8 @@ def build(context: ServiceContext) -> Service:
     an engine without revisions, watches or leases.
     """
     settings = read_settings(EtcdV2Settings, of_service(context.settings, SERVICE_NAME))
-    ledger = Ledger(context.engine, context.clock, history_events=settings.history)
-    confined = ConfinedContext(context, books=with_books, leases=ledger.leases)
-    gateway = Gateway(confined, ledger, history_events=settings.history)
+    ledger = Ledger(context.whole_store(), context.clock, history_events=settings.history)
+    gateway = Gateway(context.with_books(with_books, ledger.leases), ledger, history_events=settings.history)
     members = MembersRoutes(gateway, context.clock, settings.advertise)
     keys = KeysEndpoint(gateway, context.audit)
     context.metrics.register(GatewayFigures(gateway))

@@ -17,7 +17,7 @@ from keyplan.operations import Operation
 from keyplan.server.access import Caller, caller_of
 from keyplan.server.answers import REQUEST_ID
 from keyplan.server.auditing import asker_of, note_answer
-from keyplan.server.confined import CallerStore, ConfinedContext
+from keyplan.server.confined import CallerStore
 from keyplan.server.etcd_member import Identity, Membership
 from keyplan.server.etcd_v3.calls import Calls
 from keyplan.server.etcd_v3.declared import changed_in
@@ -26,6 +26,7 @@ from keyplan.server.etcd_v3.messages import RECORDS, encoded, message_in, messag
 from keyplan.server.etcd_v3.watching import Selection, Stream, Watches, WatchHub
 from keyplan.server.gate import allow_body
 from keyplan.server.proxies import address_of
+from keyplan.server.service import ServiceContext
 
 __all__ = ["Endpoint", "Handler"]
 
@@ -42,7 +43,7 @@ _HEADERS: Final = {"Grpc-Metadata-Content-Type": "application/grpc"}
 class Endpoint:
     """The calls as Starlette's functions, each on the store of who asks. `begin` tells what is known once the service runs."""
 
-    def __init__(self, context: ConfinedContext, watches: Watches, *, progress_seconds: float) -> None:
+    def __init__(self, context: ServiceContext, watches: Watches, *, progress_seconds: float) -> None:
         self._context = context
         self._watches = watches
         self._progress_seconds = progress_seconds

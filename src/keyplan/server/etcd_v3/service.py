@@ -14,7 +14,6 @@ from starlette.routing import Route
 from keyplan.engine import Capability
 from keyplan.errors import UnsupportedByEngineError
 from keyplan.operations import described, operations_of
-from keyplan.server.confined import ConfinedContext
 from keyplan.server.etcd_member import (
     BOOKS,
     EtcdRoute,
@@ -57,27 +56,26 @@ def build(context: ServiceContext) -> Service:
     an engine without revisions, watches or leases.
     """
     for capability in (Capability.REVISIONS, Capability.WATCH, Capability.LEASES):
-        if not context.engine.profile.claims(capability):
-            raise UnsupportedByEngineError(engine=context.engine.profile.name, capability=capability.value)
-    confined = ConfinedContext(context)
-    watches = Watches(confined)
+        if not context.profile.claims(capability):
+            raise UnsupportedByEngineError(engine=context.profile.name, capability=capability.value)
+    watches = Watches(context)
     gauge = Gauge("keyplan_etcd_v3_watches", "Watches that are open.", registry=context.metrics)
     gauge.set_function(lambda: watches.watches)
     settings = read_settings(EtcdV3Settings, of_service(context.settings, SERVICE_NAME))
-    endpoint = Endpoint(confined, watches, progress_seconds=settings.progress)
+    endpoint = Endpoint(context, watches, progress_seconds=settings.progress)
 
     @asynccontextmanager
     async def running() -> AsyncIterator[None]:
-        identity = await context.run(load_identity, confined.own(BOOKS))
+        identity = await context.run(load_identity, context.own(BOOKS))
         endpoint.begin(identity, Membership(identity, settings.advertise))
-        async with _ending_with(confined, watches):
+        async with _ending_with(context, watches):
             yield
 
     return Service(SERVICE_NAME, _routes(endpoint), DESCRIPTION, running, has_own_access=True, is_confined=True)
 
 
 @asynccontextmanager
-async def _ending_with(context: ConfinedContext, watches: Watches) -> AsyncIterator[None]:
+async def _ending_with(context: ServiceContext, watches: Watches) -> AsyncIterator[None]:
     """End the watches when the server begins to stop: it waits for its requests."""
 
     async def end() -> None:

@@ -8,10 +8,11 @@ from typing import Any, Final, Self
 from keyplan.engine import ALL_KEYS, SYSTEM_CLOCK, Engine, Event, EventKind, KeyRange, Reach
 from keyplan.errors import AccessDeniedError, EngineUnavailableError, HistoryCompactedError, KeyplanError
 from keyplan.protobuf import EventType, FilterType
-from keyplan.server.confined import CallerStore, ConfinedContext
+from keyplan.server.confined import CallerStore
 from keyplan.server.etcd_member import Follower
 from keyplan.server.etcd_v3.changes import beside_reserved
 from keyplan.server.etcd_v3.messages import RECORDS, key_value, range_of
+from keyplan.server.service import ServiceContext
 
 __all__ = ["Selection", "Stream", "WatchHub", "Watches"]
 
@@ -110,7 +111,7 @@ class Stream:
 class WatchHub:
     """All watches on one store, as far as one reach goes. The follower starts with the first of them."""
 
-    def __init__(self, context: ConfinedContext, store: CallerStore, reach: Reach) -> None:
+    def __init__(self, context: ServiceContext, store: CallerStore, reach: Reach) -> None:
         self._context = context
         self.store = store
         self.reach = reach
@@ -240,7 +241,7 @@ class WatchHub:
 class Watches:
     """The watches of all callers: a hub for each store, and for each reach of it that one was opened in."""
 
-    def __init__(self, context: ConfinedContext) -> None:
+    def __init__(self, context: ServiceContext) -> None:
         self._context = context
         self._hubs: dict[CallerStore, list[WatchHub]] = {}
         self._ending: set[asyncio.Task[None]] = set()

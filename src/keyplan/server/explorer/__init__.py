@@ -7,7 +7,6 @@ key space; and those of ExplorerSettings.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from keyplan.server.confined import ConfinedContext
 from keyplan.server.explorer.layouts import LayoutBook
 from keyplan.server.explorer.live import LiveStreams
 from keyplan.server.explorer.operations import DESCRIPTION
@@ -28,7 +27,7 @@ class ExplorerSettings:
 def build(context: ServiceContext) -> Service:
     """Return the service. Raises InvalidInputError, InvalidKeyError, UnknownNameError for a setting."""
     settings = read_settings(ExplorerSettings, of_service(context.settings, "explorer"))
-    areas_of = areas_of_callers(context.engine, context.access, LayoutBook(context.settings))
+    areas_of = areas_of_callers(context.whole_store(), context.access, LayoutBook(context.settings))
     streams = LiveStreams(context.closing)
-    responder = ExplorerResponder(ConfinedContext(context), areas_of, streams, is_for_admins=settings.role == "admin")
+    responder = ExplorerResponder(context, areas_of, streams, is_for_admins=settings.role == "admin")
     return Service("explorer", responder.all_routes(), DESCRIPTION, is_confined=True)

@@ -13,7 +13,7 @@ from keyplan.errors import AccessDeniedError, InvalidArgumentError, KeyplanError
 from keyplan.operations import Act, Answered, Operation, operations_of
 from keyplan.server.access import Access, Caller, caller_of, require_admin
 from keyplan.server.answers import AnswerError
-from keyplan.server.confined import CallerStore, ConfinedContext
+from keyplan.server.confined import CallerStore
 from keyplan.server.explorer.answers import AreaPage, KeyPage, ListPage, LivePage, Overview, RawPage, TreePage
 from keyplan.server.explorer.areas import Areas, SeenKeySpaces
 from keyplan.server.explorer.bounds import LIMIT_DEFAULT
@@ -29,6 +29,7 @@ from keyplan.server.explorer.requests import FORMAT, searched_key, wants_json
 from keyplan.server.explorer.trees import ItemRequest, list_page, tree_page
 from keyplan.server.logs import LOGGER
 from keyplan.server.operations import Endpoint, Responder
+from keyplan.server.service import ServiceContext
 
 __all__ = ["Explorer", "ExplorerResponder", "areas_of_callers"]
 
@@ -140,7 +141,7 @@ class ExplorerResponder(Responder):
     words_beside: ClassVar = {"format": FORMAT}
 
     def __init__(
-        self, context: ConfinedContext, areas_of: AreasOf, streams: LiveStreams, *, is_for_admins: bool
+        self, context: ServiceContext, areas_of: AreasOf, streams: LiveStreams, *, is_for_admins: bool
     ) -> None:
         super().__init__(context)
         self._confined = context

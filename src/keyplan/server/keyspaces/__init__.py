@@ -6,6 +6,7 @@ Its settings are those of RegistrySettings.
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
+from keyplan.engine import Engine
 from keyplan.keyspace import PROFILES, Founding, KeySpaces
 from keyplan.operations import Contract, described
 from keyplan.server.keyspaces.routes import OPERATIONS, RegistryResponder
@@ -47,7 +48,8 @@ class RegistrySettings:
 def build(context: ServiceContext) -> Service:
     """Return the service of the registry of the server's store. Raises InvalidInputError for a setting's value."""
     settings = read_settings(RegistrySettings, of_service(context.settings, "keyspaces"))
-    registry = KeySpaces(context.engine, founding=_founding(context, settings), clock=context.clock)
+    engine = context.whole_store()
+    registry = KeySpaces(engine, founding=_founding(engine, settings), clock=context.clock)
     sweeping = Sweeping(context, registry, keys_per_second=settings.sweep_keys_per_second)
     routes = RegistryResponder(context, registry, sweeping).routes(OPERATIONS.values())
     is_on = settings.sweep == "on"
@@ -56,7 +58,7 @@ def build(context: ServiceContext) -> Service:
     return Service("keyspaces", routes, DESCRIPTION, lifespan, is_confined=True)
 
 
-def _founding(context: ServiceContext, settings: RegistrySettings) -> Founding:
+def _founding(engine: Engine, settings: RegistrySettings) -> Founding:
     """How a registry is made where there is none: as the settings say, else as the engine suggests."""
-    suggested = KeySpaces(context.engine).founding
+    suggested = KeySpaces(engine).founding
     return Founding(settings.prefix_codec or suggested.prefix_codec, settings.profile or suggested.profile)
