@@ -40,6 +40,7 @@ OPEN = {
     *("rangeEtcd", "watchEtcd", "getEtcdStatus", "listEtcdGateways", "authenticateEtcd"),
     *("enterExplorer", "exploreStore", "findKey", "exploreArea", "exploreLevel", "exploreRecords", "exploreKey"),
     *("exploreRawKeys", "exploreLive", "exploreRawLive", "streamChanges", "streamRawChanges"),
+    *("listHepnosDatabases", "getHepnosValues", "listHepnosKeys", "countHepnosKeys", "putHepnosPairs", "commitHepnos"),
     # Leases and history are the caller's own.
     *("grantEtcdLease", "keepEtcdLeaseAlive", "revokeEtcdLease", "getEtcdLeaseTimeToLive", "compactEtcd"),
 }

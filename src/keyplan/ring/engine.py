@@ -6,7 +6,7 @@ on the ring's description in its database, so that a handle from before a rebala
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from heapq import merge
 from itertools import islice
@@ -95,6 +95,10 @@ class RingEngine(Engine):
     def database_of(self, raw_key: bytes) -> int:
         """Return the number of the database that keeps a key."""
         return self.placement.of_key(raw_key)
+
+    def seen_through(self, view: Callable[[Engine], Engine]) -> "RingEngine":
+        """Return the same ring whose databases are reached through a view of each, which has to show the description."""
+        return RingEngine([view(engine) for engine in self.databases], self.placement, self._descriptions)
 
     def fence(self, database: int) -> Guard:
         """Return the guard that every write to a database carries: that the ring is as it was when it was opened."""

@@ -147,6 +147,10 @@ class Databases:
             stack.pop_all()
         return cls(rings, address)
 
+    def has(self, kind: Kind) -> bool:
+        """Tell whether there are databases of a kind, for whom these are."""
+        return kind in self.rings
+
     @property
     def is_shared(self) -> bool:
         """True when other processes can open the store as well."""

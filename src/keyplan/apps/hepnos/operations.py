@@ -15,7 +15,7 @@ from keyplan.apps.hepnos.packed import PACKED, pack, unpack
 from keyplan.engine import KeyRange
 from keyplan.errors import CommitConflictError, InvalidInputError
 from keyplan.operations import (
-    ITSELF,
+    NOTHING,
     Act,
     Answered,
     AnswerForm,
@@ -177,8 +177,9 @@ InRing = Annotated[
     Schema("The BLAKE2b sum of the database's description, of 8 bytes, in hex: whoever knows another ring is refused."),
 ]
 
-_TO_READ: Final = Need(Act.READ, ITSELF)
-_TO_WRITE: Final = Need(Act.WRITE, ITSELF)
+# Why on nothing: who asks has databases of what they are granted, in which the rest is not there.
+_TO_READ: Final = Need(Act.READ, NOTHING)
+_TO_WRITE: Final = Need(Act.WRITE, NOTHING)
 
 _PLACE: Final = "/hepnos/databases/{kind}/{number}"
 _FAILURES: Final[dict[str, Any]] = {

@@ -1,7 +1,8 @@
 """HEPnOS's databases behind HTTP: `keyplan serve --store URL --app hepnos --setting hepnos.store=lmdb:/data/nova`.
 
 As in HEPnOS itself, a server has databases and knows nothing of events: whoever uses it makes the keys and places them, in
-packed operations on many at once. Forms and routes: docs/reference/hepnos-http.md. The client is `remote.py`.
+packed operations on many at once. Forms and routes: docs/reference/hepnos-http.md. The client is `remote.py`. With an access
+file each caller has databases of what they are granted: `service_callers.py`.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -32,12 +33,13 @@ from keyplan.apps.hepnos.operations import (
     whole,
 )
 from keyplan.apps.hepnos.packed import PACKED
+from keyplan.apps.hepnos.service_callers import CallersDatabases
 from keyplan.apps.hepnos.service_checks import check_pairs, check_ranges, check_removed, check_ring, unchanged_guards
 from keyplan.engine import Commit, Delete, DeleteRange, Guard, KeyAbsent, KeyRange, Mutation, Put, Snapshot
 from keyplan.errors import InvalidInputError
 from keyplan.operations import Answered, Operation, described, operations_of
 from keyplan.ring import RING_KEY, RingEngine
-from keyplan.server import AnswerError, Responder, Service, ServiceContext, allow_body
+from keyplan.server import AnswerError, CallerStore, Responder, Service, ServiceContext, allow_body, caller_of
 from keyplan.settings import Setting, TextForm, of_service, read_settings
 
 __all__ = ["BODY_BYTES_MAX", "HepnosSettings", "build"]
@@ -76,7 +78,7 @@ def build(context: ServiceContext) -> Service:
     address = Address(settings.store, is_readonly=settings.readonly)
     databases = Databases.open(address, database_counts(settings.databases), create=not settings.readonly)
     operations = operations_of(DatabaseOperations).values()
-    routes = _Responder(context, _ServedDatabases(databases)).routes(operations)
+    routes = _Responder(context, databases).routes(operations)
 
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
@@ -85,29 +87,47 @@ def build(context: ServiceContext) -> Service:
         finally:
             databases.close()
 
-    return Service("hepnos", routes, described(operations, CONTRACT), lifespan)
+    return Service("hepnos", routes, described(operations, CONTRACT), lifespan, is_confined=True)
 
 
 class _Responder(Responder):
-    """Answers in packed columns, on databases that are this service's own."""
+    """Answers in packed columns, on databases that are this service's own: what of them who asks may see."""
 
     knows_all_words = False
 
-    def __init__(self, context: ServiceContext, served: "_ServedDatabases") -> None:
+    def __init__(self, context: ServiceContext, databases: Databases) -> None:
         super().__init__(context)
-        self._served = served
+        self._databases = databases
+        self._whole = _ServedDatabases(databases)
 
     async def respond(self, request: Request, operation: Operation) -> Response:
+        served = request.state.served = await self._served_for(request)
         # Why first: whoever knows another ring would place keys where nobody finds them, whatever else the request says.
         if "kind" in request.path_params:
-            ring = self._served.digest_of(request.path_params["kind"], request.path_params["number"])
+            ring = served.digest_of(request.path_params["kind"], request.path_params["number"])
             if ring is None:
                 raise AnswerError(404, "not_found", "there is no such database")
             check_ring(request.query_params.get("ring"), ring)
         return await super().respond(request, operation)
 
+    async def _served_for(self, request: Request) -> "_ServedDatabases":
+        """Return the databases as who asks may see them."""
+        caller = caller_of(request)
+        assert caller is not None, "the gate lets nobody through whom it does not know"
+        store = await self.context.store_of(caller)
+        if store.is_whole:
+            return self._whole
+        # Why in a thread: the first time the descriptions of all databases are read.
+        return (
+            store.kept(self._made_for) if self._whole.is_local else await self.context.run(store.kept, self._made_for)
+        )
+
+    def _made_for(self, store: CallerStore) -> "_ServedDatabases":
+        return _ServedDatabases(CallersDatabases(self._databases, store.reach, store.who))
+
     async def admit(self, request: Request, operation: Operation) -> "_ServedDatabases":
-        return self._served
+        served: _ServedDatabases = request.state.served
+        return served
 
     async def read(self, request: Request, operation: Operation, kind: Any) -> bytes:
         content_type = request.headers.get("content-type", "")
@@ -121,13 +141,13 @@ class _Responder(Responder):
         self, request: Request, operation: Operation, target: Any, arguments: Mapping[str, Any]
     ) -> Response:
         method = getattr(target, operation.attribute)
-        if operation.is_quick and self._served.is_local:
+        if operation.is_quick and self._whole.is_local:
             return self.answer(operation, method(**arguments))
         return await self.context.run(lambda: self.answer(operation, method(**arguments)))
 
 
 class _ServedDatabases(DatabaseOperations):
-    """The operations, performed."""
+    """The operations, performed on databases as somebody may see them."""
 
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
@@ -142,11 +162,14 @@ class _ServedDatabases(DatabaseOperations):
 
     def digest_of(self, kind: str, number: str) -> str | None:
         """Return what names the ring of a database; None where there is no such database."""
-        return self._digests.get((kind, number))
+        digest = self._digests.get((kind, number))
+        return None if digest is None or not self._databases.has(Kind(kind)) else digest
 
     def databases(self) -> Store:
         found: dict[str, list[Database]] = {}
         for (kind, number), description in self._descriptions.items():
+            if not self._databases.has(kind):
+                continue
             profile = self._databases.rings[kind].databases[number].profile
             known = Database(
                 description=description.decode(),
