@@ -71,6 +71,7 @@ ASKED: dict[str, list[list[str]] | str] = {
     "docs": [["docs"]],
     "serve": "its pages are below",
     "access": "it is about an access file",
+    "audit-log": "it prints lines that name operations and keys, and hold no values",
     "completion": "it prints a script",
 }
 

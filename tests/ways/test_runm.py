@@ -31,6 +31,9 @@ class Details:
 class Context:
     """A call that must not fail."""
 
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
     def abort(self, code: object, text: str) -> None:
         raise AssertionError(f"{code}: {text}")
 

@@ -1,8 +1,10 @@
 """A node's configuration as a value, processes that are found again, ports; what a cell refuses. No PostgreSQL runs here."""
 
+import fcntl
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ from keyplan.apps.patroni import Credentials
 from keyplan.apps.patroni.cli import app
 from keyplan.apps.patroni.cli_options_cells import NodeOptions
 from keyplan.apps.patroni.node_config import Gateway, NodePlan, merged, patroni_configuration
+from keyplan.apps.patroni.node_host import Host
 from keyplan.apps.patroni.node_ports import PortRange
+from keyplan.apps.patroni.node_process import Node, found_nodes
 from keyplan.apps.patroni.processes import Running, Spawned
 from keyplan.errors import InvalidInputError
 from tests.servers.etcd import free_port
@@ -182,12 +186,48 @@ def test_a_range_that_is_none_is_refused(text: str) -> None:
 
 def test_a_process_counts_from_its_start_although_it_is_not_written_down_yet(tmp_path: Path) -> None:
     """Whoever asks a moment after the start must not take it for ended, and remove its folder."""
-    (tmp_path / "fifo").mkdir()
-    process = Spawned(tmp_path / "fifo")  # a folder: it is never written down
-    process.start(["/bin/true"], environment={}, log=tmp_path / "log")
-    until(lambda: not process.is_alive, 30, lambda: "it ends")
     slow = Spawned(tmp_path / "process")
     slow.start(["/bin/sleep", "600"], environment={}, log=tmp_path / "log")
     assert slow.running is not None
     slow.send(signal.SIGKILL)
     until(lambda: not slow.is_alive, 30, lambda: "it is killed, written down or not")
+
+
+def test_a_process_that_cannot_be_written_down_is_not_started(tmp_path: Path) -> None:
+    process = Spawned(tmp_path)
+    with pytest.raises(InvalidInputError, match="Is a directory"):
+        process.start(["/bin/true"], environment={}, log=tmp_path / "log")
+    assert not process.is_alive
+
+
+def test_whoever_comes_after_a_start_finds_its_process(tmp_path: Path) -> None:
+    """An agent may die right after the start, before the process is written down: the next one must not start a second."""
+    for number in range(20):
+        file = tmp_path / str(number)
+        first = Spawned(file)
+        first.start(["/bin/sleep", "600"], environment={}, log=tmp_path / "log")
+        second = Spawned(file)
+        try:
+            assert second.running == Running.of_pid(first.running.pid if first.running is not None else 0)
+            second.start(["/bin/sleep", "600"], environment={}, log=tmp_path / "log")
+            assert second.running == first.running
+        finally:
+            second.send(signal.SIGKILL)
+            first.send(signal.SIGKILL)
+        until(lambda: not first.is_alive, 30, lambda: "it is killed")  # noqa: B023
+
+
+def test_a_start_that_does_not_end_is_told_and_stops_no_other_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("keyplan.apps.patroni.processes._START_SECONDS_MAX", 0.05)
+    host = Host(Path("/usr/bin"), sys.executable, tmp_path / "patroni.py", "")
+    for name in ("n1", "n2"):
+        Node(tmp_path / name, PLAN, host).prepare()
+    with (tmp_path / "n1" / "process").open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        found = found_nodes(tmp_path, host)
+        assert list(found.damaged) == ["n1"]
+        assert "does not begin. End the shell" in found.damaged["n1"]
+        assert [node.folder.name for node in found.nodes] == ["n2"]
+    assert found_nodes(tmp_path, host).damaged == {}

@@ -59,6 +59,7 @@ class Node:
         self._started_at = clock.monotonic()
         self._may_start_at = clock.monotonic()
         self._ends_by = 0.0
+        self._told_to_end: Running | None = None
 
     @property
     def address(self) -> str:
@@ -182,10 +183,12 @@ class Node:
             return True
         if self._ends_by == 0.0:
             self._ends_by = now + STOP_SECONDS_MAX
-            if patroni is not None:
-                patroni.send(signal.SIGTERM)
         elif now >= self._ends_by:
             self.kill()
+        # Why each process once: another than the first may be found, and whoever ends PostgreSQL in order needs no second word.
+        if patroni is not None and patroni != self._told_to_end:
+            patroni.send(signal.SIGTERM)
+            self._told_to_end = patroni
         if patroni is None and postmaster is not None and now < self._ends_by:
             # Why fast: sessions are ended, and what was committed is on the disk.
             postmaster.send(signal.SIGINT)
@@ -244,6 +247,8 @@ def found_nodes(folder: Path, host: Host, clock: Clock = SYSTEM_CLOCK) -> FoundN
                 found.damaged[child.name] = (
                     "node.json is missing, and there are data. Put it back, or move the folder away"
                 )
+        except InvalidInputError as error:
+            found.damaged[child.name] = str(error)
         except (OSError, CorruptionError):
             found.damaged[child.name] = "node.json is no description of a node. Put it back, or move the folder away"
     return found

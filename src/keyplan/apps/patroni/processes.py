@@ -2,8 +2,12 @@
 
 A process id alone says nothing after a while, because the system gives it to somebody else; with the time at which the process
 began it names one process for good. What is run is not known here.
+
+Whoever starts a process may die before it is written down. The file is locked until then, by the shell that becomes the
+process, and whoever comes next waits for that lock: so nothing is started a second time.
 """
 
+import fcntl
 import os
 import re
 import signal
@@ -12,15 +16,21 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Final, Self
 
+from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
 
 __all__ = ["Running", "Spawned", "spawn"]
 
-_RECORD: Final = 'umask 077; read -r line </proc/self/stat && printf "%s\\n" "$line" >"$0" && exec "$@"'
+_RECORD: Final = 'umask 077; read -r line </proc/self/stat && printf "%s\\n" "$line" >"$0" && exec "$@" </dev/null'
 """Why a shell writes the file: it becomes the program by exec, so no program ever runs that is not written down.
+Why its input goes with it: that is the locked file, and the lock is free once nobody has it open any more.
 The umask: whatever these programs write may hold passwords, and they do not say who may read it."""
+
+_START_SECONDS_MAX: Final = 30.0
+"""How long somebody else's start is waited for. It takes the time of one write."""
 
 
 def _identity(stat: str) -> tuple[int, int, str] | None:
@@ -94,8 +104,15 @@ class Spawned:
     """A process that is written down in a file. It may be started by this program, or found as an earlier one left it."""
 
     def __init__(self, file: Path) -> None:
+        """Raises InvalidInputError when an earlier program's start does not end."""
         self.file = file
         self._child: subprocess.Popen[bytes] | None = None
+        deadline = SYSTEM_CLOCK.monotonic() + _START_SECONDS_MAX
+        while _is_locked(file):
+            if SYSTEM_CLOCK.monotonic() > deadline:
+                problem = "a process is being started, and does not begin. End the shell that has the file open (fuser)"
+                raise InvalidInputError(source=str(file), problem=problem)
+            Event().wait(0.005)
 
     @property
     def running(self) -> Running | None:
@@ -112,7 +129,10 @@ class Spawned:
         return self.running is not None
 
     def start(self, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
-        """Start it unless it runs. Its output is added to `log`; signals of a terminal do not reach it."""
+        """Start it unless it runs. Its output is added to `log`; signals of a terminal do not reach it.
+
+        Raises InvalidInputError when the file or that of the log cannot be written, or there is no shell.
+        """
         if not self.is_alive:
             self._child = spawn(command, file=self.file, environment=environment, log=log)
 
@@ -133,17 +153,34 @@ def spawn(
 ) -> "subprocess.Popen[bytes]":
     """Start a process in a session of its own, which writes its id and start time into `file` before it does anything.
 
-    Raises InvalidInputError when the file of the log cannot be written, or there is no shell.
+    The file is locked until it has written them, whatever becomes of the program that called this.
+    Raises InvalidInputError when a file cannot be written, another start goes on, or there is no shell.
     """
+    source = file
     try:
-        with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as output:
-            return subprocess.Popen(  # noqa: S603  # Why: the command is made of this package's own words.
-                ["/bin/sh", "-c", _RECORD, str(file), *command],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=dict(environment),
-                start_new_session=True,
-            )
+        with os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT, 0o600), "rb") as record:
+            fcntl.flock(record, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            source = log
+            with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as output:
+                return subprocess.Popen(  # noqa: S603  # Why: the command is made of this package's own words.
+                    ["/bin/sh", "-c", _RECORD, str(file), *command],
+                    stdin=record,
+                    stdout=output,
+                    stderr=output,
+                    env=dict(environment),
+                    start_new_session=True,
+                )
     except OSError as error:
-        raise InvalidInputError(source=str(error.filename or log), problem=error.strerror or "no start") from error
+        raise InvalidInputError(source=str(error.filename or source), problem=error.strerror or "no start") from error
+
+
+def _is_locked(file: Path) -> bool:
+    """Whether somebody is about to write into the file which process it is."""
+    try:
+        with file.open("rb") as record:
+            fcntl.flock(record, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
