@@ -117,10 +117,10 @@ class _Responder(Responder):
         store = await self.context.store_of(caller)
         if store.is_whole:
             return self._whole
+        if self._whole.is_local:
+            return store.kept(self._made_for)
         # Why in a thread: the first time the descriptions of all databases are read.
-        return (
-            store.kept(self._made_for) if self._whole.is_local else await self.context.run(store.kept, self._made_for)
-        )
+        return await self.context.run(lambda: store.kept(self._made_for))
 
     def _made_for(self, store: CallerStore) -> "_ServedDatabases":
         return _ServedDatabases(CallersDatabases(self._databases, store.reach, store.who))
