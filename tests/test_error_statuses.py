@@ -27,6 +27,7 @@ from keyplan.grpc_status import GrpcStatus
         (errors.EngineLimitError, 7, 413, GrpcStatus.INVALID_ARGUMENT),
         (errors.UnsupportedByEngineError, 7, 501, GrpcStatus.UNIMPLEMENTED),
         (errors.AccessDeniedError, 11, 403, GrpcStatus.PERMISSION_DENIED),
+        (errors.UnauthorizedError, 11, 401, GrpcStatus.UNAUTHENTICATED),
         (errors.AuditLogError, 7, 503, GrpcStatus.UNAVAILABLE),
         (errors.AuditLogIncompleteError, 9, 500, GrpcStatus.UNKNOWN),
         (errors.CorruptionError, 8, 500, GrpcStatus.DATA_LOSS),

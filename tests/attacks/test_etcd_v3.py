@@ -1,6 +1,8 @@
 """The JSON gateway of etcd v3, as two tenants, a cell and an auditor: what one has, no other one reaches."""
 
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +12,7 @@ import pytest
 from keyplan.engine import ALL_KEYS, Commit, Engine, Put, open_engine
 from keyplan.keyspace import Founding, KeySpaces
 from keyplan.server import PolicyAccess
+from keyplan.testing.engine_suite import eventually
 from tests.keyspace.stores import swept
 from tests.server.etcd_v3.json_client import JsonClient, WatchLines, b64
 from tests.servers.gateways import GatewayServer
@@ -231,6 +234,25 @@ def test_a_watch_on_anothers_keys_is_cancelled(ask: Ask, name: str) -> None:
             assert (told["created"], told["canceled"]) == (True, True)
             assert told["cancel_reason"] == "rpc error: code = PermissionDenied desc = etcdserver: permission denied"
             assert watch.next() is None
+
+
+def followers() -> int:
+    return sum(thread.name == "keyplan-follower" for thread in threading.enumerate())
+
+
+def test_who_changes_what_they_may_see_keeps_no_thread_for_each_time(ask: Ask, registry: KeySpaces) -> None:
+    before = followers()
+    with ExitStack() as stack:
+        watches = []
+        for number in range(7):
+            registry.create(f"more{number}", "shop")
+            watches.append(stack.enter_context(ask.watch("shop", one("\x01", range_end=b64("\x02")))))
+            assert watches[-1].next()["result"]["created"] is True
+        assert [watch.next() for watch in watches[:3]] == [None] * 3, "the oldest have ended"
+        eventually(lambda: followers() - before == 4)
+        ask("shop", "kv/put", one(MINE, value=b64("new")))
+        for watch in watches[3:]:
+            assert [event["kv"]["key"] for event in watch.events(1)] == [b64(MINE)]
 
 
 def test_a_watch_tells_of_the_own_keys_past_and_to_come(ask: Ask, engine: Engine) -> None:

@@ -22,8 +22,12 @@ from keyplan.errors import (
     KeySpaceApiDisabledError,
     KeySpaceNotFoundError,
     SelfRegistrationDisabledError,
+    UnauthorizedError,
 )
 from keyplan.keyspace import open_key_space
+from keyplan.server import PolicyAccess, service_builders
+from tests.attacks.world import SHOP, TOKENS, World
+from tests.servers.gateways import GatewayServer
 from tests.servers.keyplan_server import KeyplanServer
 
 VERSION = json.dumps({"program": "keyplan", "version": "0.0.9", "services": []})
@@ -289,7 +293,7 @@ def test_a_client_meets_the_flags_and_its_token_of_a_real_server(tmp_path: Path)
             client.ensure("orders", "shop")
         with pytest.raises(ForbiddenError):
             client.configuration()
-        with pytest.raises(ForbiddenError):
+        with pytest.raises(UnauthorizedError, match="does not know the token"):
             stranger.get("orders")
         admin.create("orders", "shop")
         assert client.get("orders").application == "shop"
@@ -304,3 +308,18 @@ def test_opening_falls_back_on_evidence_and_raises_on_failure() -> None:
         assert opening(registry=registry, default_prefix="2f").mode.value == "fallback"
     with registry_at({PLACE: answer(502, "Bad Gateway")}) as registry, pytest.raises(EngineUnavailableError):
         opening(registry=registry, default_prefix="2f")
+
+
+def test_an_application_opens_its_key_space_by_what_an_access_file_grants_it(tmp_path: Path) -> None:
+    with MemoryEngine() as engine:
+        access = PolicyAccess.of_file(World(engine, tmp_path / "access.toml").file)
+        with GatewayServer(engine, access=access, builders=service_builders([])) as server:
+            with (
+                HttpKeySpaces(server.url, token=TOKENS[SHOP.application]) as registry,
+                open_key_space(engine, SHOP.keyspace, SHOP.application, registry=registry) as store,
+            ):
+                assert store.mode.value == "registry"
+            for token in (TOKENS["bank"], None):
+                with HttpKeySpaces(server.url, token=token) as registry, pytest.raises(KeyplanError) as caught:
+                    open_key_space(engine, SHOP.keyspace, SHOP.application, registry=registry)
+                assert caught.value.code == ("access-denied" if token else "unauthorized")

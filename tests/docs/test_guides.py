@@ -38,14 +38,16 @@ GUIDES: Final = (
     "explorer",
     "hepnos",
     "key-spaces",
+    "operating",
     "patroni",
     "patroni-clusters",
     "secret-fields",
     "serving",
 )
 _STARTS_POSTGRESQL: Final = frozenset({"etcd-gateways", "patroni-clusters"})
+_ASKS_WITH_ETCDCTL: Final = frozenset({"operating"})
 _FILE: Final = re.compile(r"# (?P<name>[\w./-]+\.\w+)\n")
-_SERVER: Final = re.compile(r"(?P<command>keyplan (?:serve|patroni up) .*?)\s*&")
+_SERVER: Final = re.compile(r"(?P<command>keyplan (?:(?:runm )?serve|patroni up) .*?)\s*&")
 # Why so long: the processors may be busy with others. It ends what hangs.
 _SECONDS_MAX: Final = 300
 _MARK: Final = "--- the next command ---"
@@ -81,6 +83,8 @@ def has_machines() -> bool:
 
 def why_not(guide: str) -> str | None:
     """Return what a guide needs that is not here."""
+    if guide in _ASKS_WITH_ETCDCTL and shutil.which("etcdctl") is None:
+        return "etcdctl not installed: apt-get install etcd-client"
     if guide not in _STARTS_POSTGRESQL:
         return None
     if not has_machines():

@@ -15,11 +15,11 @@ from keyplan.errors import (
     CommitOutcomeUnknownError,
     EngineOpenError,
     EngineUnavailableError,
-    ForbiddenError,
     InvalidInputError,
     KeyplanError,
     KeySpaceApiDisabledError,
     KeySpaceError,
+    UnauthorizedError,
 )
 from keyplan.operations import Asked
 
@@ -79,7 +79,7 @@ class Conversation:
     def ask(self, asked: Asked, *, timeout_seconds: float | None = None) -> tuple[int, Any]:
         """Send a request, and return the status and the JSON of its success.
 
-        Raises the error that the server answered with; ForbiddenError for a token that it does not know;
+        Raises the error that the server answered with; UnauthorizedError without a token that it knows;
         EngineUnavailableError when it cannot be reached or does not answer, and after `close`; CommitOutcomeUnknownError when
         a write may have been done; KeySpaceApiDisabledError on positive evidence that there is no registry.
         """
@@ -123,11 +123,11 @@ class Conversation:
     def _failure(self, method: str, answer: httpx.Response) -> KeyplanError:
         status = answer.status_code
         code, message, detail = _error_in(answer)
+        if status == 401:
+            return UnauthorizedError.of_client(self._url, had_token="Authorization" in self._client.headers)
         kind = _KINDS.get(code)
         if kind is not None and _agrees(kind, status):
             return kind(**{name: fact for name, fact in detail.items() if name != "self"})
-        if status == 401:
-            return ForbiddenError(act="anything", problem=f"{self._url} wants a token that it knows")
         if status < 500 and code:
             return InvalidInputError(source=self._url, problem=f"{message} ({code})")
         # Why also 503 without a code of ours: proxies answer so for a server that broke off in the middle of its work.

@@ -23,8 +23,8 @@ class HttpKeySpaces(Remote, RegistryOperations):
     """The registry of a keyplan server. Close it, or use it in a `with` block. Safe for use by several threads.
 
     `url` is http://HOST:PORT, https://HOST or unix:PATH. `verify` is an ssl.SSLContext for a private authority. Every method
-    raises what the same method of `KeySpaces` raises, and EngineUnavailableError, CommitOutcomeUnknownError or ForbiddenError
-    for what can go wrong on the way. Nothing is sent twice.
+    raises what the same method of `KeySpaces` raises, and EngineUnavailableError, CommitOutcomeUnknownError or
+    UnauthorizedError for what can go wrong on the way. Nothing is sent twice.
     """
 
     def __init__(

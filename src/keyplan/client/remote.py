@@ -18,7 +18,7 @@ class Remote:
     """A base class before an interface of operations: its subclasses have a server perform those that they do not define.
 
     Every method raises what the same method raises where it is performed, and EngineUnavailableError, CommitOutcomeUnknownError
-    or ForbiddenError for what can go wrong on the way. Nothing is sent twice.
+    or UnauthorizedError for what can go wrong on the way. Nothing is sent twice.
     """
 
     conversation: Conversation

@@ -1,6 +1,6 @@
 """Every error keyplan raises: the tree is drawn in tree.py, its branches of key spaces and rings in files of their own."""
 
-from keyplan.errors.access import AccessDeniedError, AuditLogError, AuditLogIncompleteError
+from keyplan.errors.access import AccessDeniedError, AuditLogError, AuditLogIncompleteError, UnauthorizedError
 from keyplan.errors.keyspaces import (
     ForbiddenError,
     GenerationMismatchError,
@@ -145,6 +145,7 @@ __all__ = [
     "TargetNotEmptyError",
     "TargetTakenError",
     "TemplateError",
+    "UnauthorizedError",
     "UniqueViolationError",
     "UnknownNameError",
     "UnsupportedByEngineError",

@@ -1,9 +1,11 @@
 """The errors of who may do what, and of writing down who did what."""
 
+from typing import Self
+
 from keyplan.errors.tree import KeyplanError
 from keyplan.grpc_status import GrpcStatus
 
-__all__ = ["AccessDeniedError", "AuditLogError", "AuditLogIncompleteError"]
+__all__ = ["AccessDeniedError", "AuditLogError", "AuditLogIncompleteError", "UnauthorizedError"]
 
 
 class AccessDeniedError(KeyplanError):
@@ -18,6 +20,23 @@ class AccessDeniedError(KeyplanError):
     exit_code = 11
     http_status = 403
     grpc_status = GrpcStatus.PERMISSION_DENIED
+
+
+class UnauthorizedError(KeyplanError):
+    """A server was asked without a token, or with one that it does not know. Nothing was read or written. Facts: `problem`."""
+
+    code = "unauthorized"
+    summary = "the server does not know who asks"
+    exit_code = 11
+    http_status = 401
+    grpc_status = GrpcStatus.UNAUTHENTICATED
+
+    @classmethod
+    def of_client(cls, url: str, *, had_token: bool) -> Self:
+        """Return what a client raises that a server has answered so."""
+        if had_token:
+            return cls(problem=f"{url} does not know the token, or its time is over")
+        return cls(problem=f"{url} was sent no token: KEYPLAN_TOKEN or --token-file gives one")
 
 
 class AuditLogError(KeyplanError):

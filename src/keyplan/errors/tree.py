@@ -37,6 +37,7 @@
     │       ├── StoreMissingError           there is no store, and none was to be made
     │       └── StoreUnreachableError       no server answers there, or not yet
     ├── AccessDeniedError               nothing that was granted allows it: see access.py
+    ├── UnauthorizedError               a server does not know who asks
     ├── AuditLogError                   what is to be told before a change cannot be: nothing was changed
     │   └── AuditLogIncompleteError       the change was made, and the log does not say so yet
     ├── CorruptionError                 stored bytes break an invariant: run `keyplan check`

@@ -5,6 +5,7 @@ from typing import Final
 
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine, WrappedEngine
 from keyplan.errors import (
+    AccessDeniedError,
     ForbiddenError,
     GenerationMismatchError,
     InvalidPrefixError,
@@ -302,7 +303,8 @@ def _cluster(registry: Registry) -> str | None:
     """Return the id that a registry has; empty where there is none, None for one that does not tell applications."""
     try:
         header = registry.header()
-    except ForbiddenError:
+    except (ForbiddenError, AccessDeniedError):
+        # Why both: without an access file it is for administrators, with one it has to be granted.
         return None
     return "" if header is None else header.cluster
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum, auto
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from keyplan.errors import ForbiddenError, KeySpaceApiDisabledError
 from keyplan.keyspace.answers import Ensured, KeySpace
@@ -12,6 +12,8 @@ from keyplan.keyspace.records import Header
 from keyplan.keyspace.transactions import RegistryTransactions, configuration_of, header_of
 
 __all__ = ["Permissions", "Registry", "Role"]
+
+_REMEDY: Final = "an administrator opens one by `keyplan keyspace config keyspace-api-enabled=true`"
 
 
 class Role(StrEnum):
@@ -55,9 +57,9 @@ class Permissions(NamedTuple):
         if self.role is Role.ADMIN:
             return
         if header_of(registry) is None:
-            raise KeySpaceApiDisabledError(problem="there is no registry in this store")
+            raise KeySpaceApiDisabledError(problem=f"there is none in this store: {_REMEDY}")
         if not configuration_of(registry).keyspace_api_enabled:
-            raise KeySpaceApiDisabledError(problem="keyspace-api-enabled is false")
+            raise KeySpaceApiDisabledError(problem=f"keyspace-api-enabled is false: {_REMEDY}")
 
     def require_admin(self, act: str) -> None:
         """Raise ForbiddenError for a client; KeySpaceApiDisabledError, which it may fall back upon, comes first."""

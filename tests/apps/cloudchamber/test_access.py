@@ -14,6 +14,7 @@ import keyplan
 from keyplan.apps.cloudchamber import CloudChamber, CloudChamberIndexed, Rack, begin_indexes
 from keyplan.apps.cloudchamber.service import build
 from keyplan.engine import ALL_KEYS, Commit, Engine, Outside, Put
+from keyplan.errors import InvalidInputError
 from keyplan.server import Access, Closing, PolicyAccess, ServiceContext, Stores, Workers
 from keyplan.server.peers import User, set_peer
 from keyplan.store import IndexStage, IndexState, Store, index_state_key, index_state_value
@@ -54,11 +55,15 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield found
 
 
-def served(folder: Path, settings: str = SETTINGS) -> Any:
+def served_access(folder: Path) -> PolicyAccess:
     file = folder / "access.toml"
     file.write_text(POLICY)
     file.chmod(0o600)
-    return site_of("memory:", folder, settings, access=PolicyAccess.of_file(file))
+    return PolicyAccess.of_file(file)
+
+
+def served(folder: Path, settings: str = SETTINGS) -> Any:
+    return site_of("memory:", folder, settings, access=served_access(folder))
 
 
 async def ask(site: Site, name: str, method: str, path: str, **options: Any) -> httpx.Response:
@@ -240,3 +245,45 @@ def test_indexes_of_the_name_space_are_read_with_their_states(tmp_path: Path) ->
 
     with site_of(url, tmp_path) as site:
         site.run(act)
+
+
+# ---- the password that everybody can read ----------------------------------------------------------------------------------
+
+DOCUMENTED: Final = "webServer:\n  systemAccount: admin\n"
+
+
+async def nothing(_site: Site) -> None:
+    pass
+
+
+def test_a_server_that_others_may_ask_does_not_begin_with_the_password_of_the_documents(tmp_path: Path) -> None:
+    with (
+        served(tmp_path, DOCUMENTED) as site,
+        pytest.raises(InvalidInputError, match=r"set webServer\.systemAccountPassword"),
+    ):
+        site.run(nothing)
+    with served(tmp_path) as site:
+        site.run(nothing)  # Why: whoever follows the remedy is let in.
+
+
+def test_an_account_that_has_that_password_is_to_get_another_one_first(tmp_path: Path) -> None:
+    url = f"lmdb:{tmp_path / 'kv'}"
+    with site_of(url, tmp_path, DOCUMENTED) as alone:
+        alone.run(nothing)
+    access = served_access(tmp_path)
+    with (
+        site_of(url, tmp_path, SETTINGS, access=access) as site,
+        pytest.raises(InvalidInputError, match=r"admin\?password"),
+    ):
+        site.run(nothing)
+
+    async def change(site: Site) -> None:
+        admin = await site.logged_in("admin", "SystemPassword")
+        body = {"oldPassword": "SystemPassword", "newPassword": "of this site"}
+        answer = await admin.put("/api/users/admin?password", json=body, headers={"If-Match": "1"})
+        assert answer.status_code == 200, answer.text
+
+    with site_of(url, tmp_path, DOCUMENTED) as alone:
+        alone.run(change)
+    with site_of(url, tmp_path, SETTINGS, access=access) as site:
+        site.run(nothing)

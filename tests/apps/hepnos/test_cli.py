@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from keyplan.access import OnPrefix, target_of
 from keyplan.apps import hepnos
 from keyplan.apps.hepnos.cli import app
 from keyplan.apps.hepnos.extent import unevenness
@@ -84,6 +85,30 @@ def test_where_says_the_database_and_whether_the_key_is_there(run: Commands) -> 
     assert json.loads(run("where", "--raw", str(expected["raw_key"]), "--json")) == expected
     assert "is not there" in run("where", "nova/nd", "12096", "3", "9")
     assert run("where", "--raw", "006e6f7661").startswith("datasets\t0\t006e6f7661")
+
+
+def test_grants_are_those_that_lead_to_a_data_set_and_to_no_other(run: Commands) -> None:
+    with hepnos.open(run.url) as store:
+        for name in ("nova/nd2", "nova/other", "nd"):
+            store.root.ensure(name)
+        uuids = {name: store[name].uuid for name in ("nova/nd", "nova/nd2", "nova/other")}
+    told = CliRunner().invoke(app, ["grants", "nova/nd"], env={"KEYPLAN_STORE": run.url})
+    assert told.exit_code == 0
+    grants = [target_of(line, source="a test") for line in told.stdout.splitlines()]
+    for name, uuid in uuids.items():
+        places = [b"hepnos/datasets/\x01" + name.encode()]
+        places += [f"hepnos/{kind}/".encode() + uuid.bytes for kind in ("runs", "subruns", "events", "products")]
+        is_granted = [any(grant.covers(OnPrefix(place)) for grant in grants) for place in places]
+        # Why the entry of nd2: the end of a name is no end of a prefix, and that is told.
+        assert is_granted == [name != "nova/other", *[name == "nova/nd"] * 4], name
+    assert told.stderr.count("begins as nova/nd does") == 1
+    assert json.loads(run("grants", "nova/nd", "--json")) == {
+        "dataset": "nova/nd",
+        "grants": told.stdout.splitlines(),
+        "beside": ["nova/nd2"],
+    }
+    with pytest.raises(KeyplanError, match="prefix:hepnos/"):
+        run("grants", "/")
 
 
 def test_check_finds_exactly_what_was_planted(run: Commands) -> None:

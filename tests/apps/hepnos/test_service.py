@@ -23,11 +23,11 @@ from keyplan.errors import (
     EngineLimitError,
     EngineOpenError,
     EngineUnavailableError,
-    ForbiddenError,
     InvalidInputError,
     KeyplanError,
     RingMismatchError,
     StoreMissingError,
+    UnauthorizedError,
 )
 from keyplan.operations import Place, operations_of
 from keyplan.server import Access, Role, Token
@@ -403,8 +403,8 @@ def test_an_operation_stands_in_the_reference(name: str) -> None:
 def test_a_token_is_asked_for_where_the_server_wants_one() -> None:
     access = Access([Token.of_text(Role.CLIENT, "physics", "a-token-of-a-test")], local_role=None)
     with HepnosServer({"store": "memory:hepnos-with-token"}, access=access) as server:
-        for token in (None, "another"):
-            with pytest.raises(ForbiddenError):
+        for token, said in ((None, "was sent no token"), ("another", "does not know the token")):
+            with pytest.raises(UnauthorizedError, match=said):
                 hepnos.open(server.url, token=token)
         with hepnos.open(server.url, token="a-token-of-a-test") as store:
             store.root.ensure("a").create_run(1)

@@ -30,6 +30,7 @@ from keyplan.apps.runm import (
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.dispatch import Dispatcher
 from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
+from keyplan.apps.runm.watch_places import WATCHES_OF_CALLER_MAX
 from keyplan.operations import Act, Need, On, OnKind, rpcs_of
 from keyplan.store import Store
 from tests.apps.runm.client import EAST, I1, I2, WEST, Client, refused
@@ -402,6 +403,22 @@ def test_a_watch_ends_when_its_grant_does(running: Guarded) -> None:
         next(watched)
     with refused("UNAUTHENTICATED"):
         acme.partition_find(ANN)
+
+
+def test_one_principal_has_not_all_places_of_watches(running: Guarded) -> None:
+    running.by("root").object_create(ROOT, object=_image(WEST, "p1", I1))
+
+    def watched(who: str, as_whom: dict[str, str]) -> Any:
+        stream = running.by(who).stream("object_watch", as_whom, object_type_code="runm.image", include_existing=True)
+        assert next(stream).object.uuid == I1
+        return stream
+
+    mine = [watched("acme", ANN) for _ in range(WATCHES_OF_CALLER_MAX)]
+    with refused("RESOURCE_EXHAUSTED", f"acme has {WATCHES_OF_CALLER_MAX} watches already."):
+        watched("acme", ANN)
+    watched("tenants", {"user": "t", "project": "p1", "partition": WEST}).cancel()
+    for stream in mine:
+        stream.cancel()
 
 
 def test_a_watch_ends_when_its_principal_is_another_than_it_was(running: Guarded) -> None:

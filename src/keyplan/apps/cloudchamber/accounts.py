@@ -157,6 +157,13 @@ class Accounts:
 
         return is_password(password.encode(), self._chamber.run(work).reveal())
 
+    def has_password(self, name: str, password: str) -> bool:
+        """Tell whether somebody can log in as this user with this password."""
+        found = self.find(name.lower())
+        if found is None or not found.record.enabled:
+            return False
+        return is_password(password.encode(), found.record.password_hash.reveal())
+
     def find(self, key: str) -> StoredUser | None:
         """Return a user with its revision, or None; None, too, for one whose record is damaged: it may do nothing."""
         try:

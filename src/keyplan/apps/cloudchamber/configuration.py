@@ -25,6 +25,7 @@ from keyplan.settings import (
 
 __all__ = [
     "CONFIGURATION_FILE",
+    "DOCUMENTED_PASSWORD",
     "Configuration",
     "OtherSettings",
     "StoreSettings",
@@ -38,6 +39,9 @@ CONFIGURATION_FILE: Final = "cloudchamber.yaml"
 Value = str | int | bool
 _PORT_MAX: Final = 65_535
 _REDACTED: Final = "********"
+
+DOCUMENTED_PASSWORD: Final = "SystemPassword"  # noqa: S105  # Why: the original's.
+"""The system account's password where none is configured: everybody can read it."""
 
 
 def _key(name: str, sentence: str = "", **more: Any) -> Setting:
@@ -111,7 +115,7 @@ class WebServerSettings:
     ] = "Admin"
     system_account_password: Annotated[
         str, _key("webServer.systemAccountPassword", "its password", least=1, is_secret=True)
-    ] = "SystemPassword"  # noqa: S105  # Why: the original's.
+    ] = DOCUMENTED_PASSWORD
     session_inactivity_seconds: Annotated[
         int, _key("webServer.sessionInactivity", "seconds after which an idle session ends", least=1)
     ] = 3600

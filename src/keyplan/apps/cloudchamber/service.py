@@ -14,7 +14,7 @@ from typing import Final
 from keyplan.apps.cloudchamber.accounts import Accounts
 from keyplan.apps.cloudchamber.chamber import Chamber
 from keyplan.apps.cloudchamber.changes import ChangeFeed
-from keyplan.apps.cloudchamber.configuration import Configuration, read_configuration
+from keyplan.apps.cloudchamber.configuration import DOCUMENTED_PASSWORD, Configuration, read_configuration
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed, layout_in_use
 from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.namespaces import namespace_of, pre_clean, ranges_of, will_pre_clean
@@ -31,6 +31,7 @@ from keyplan.apps.cloudchamber.stepper import Stepper
 from keyplan.apps.cloudchamber.traces import Traces
 from keyplan.apps.cloudchamber.waiting import Waiting
 from keyplan.engine import Area, Clock, Engine, Outside
+from keyplan.errors import InvalidInputError
 from keyplan.operations import described, operations_of
 from keyplan.server import LOGGER, Service, ServiceContext, index_state_areas
 from keyplan.store import Store
@@ -57,7 +58,8 @@ _MICROSECONDS: Final = 1_000_000
 def build(context: ServiceContext) -> Service:
     """Return the service. Raises InvalidInputError for a configuration that cannot be; nothing is written yet.
 
-    The name space is cleaned, where the configuration says so, and the system account made before the first request.
+    The name space is cleaned, where the configuration says so, and the system account made before the first request. Where
+    others may ask, by an access file or tokens, the server does not start with a password that everybody can read.
     """
     configuration = read_configuration(Path(context.settings.get("config", ".")), os.environ)
     namespace = namespace_of(configuration.store)
@@ -92,7 +94,7 @@ def build(context: ServiceContext) -> Service:
 
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
-        await context.run(_prepare, store.engine, configuration, web.accounts)
+        await context.run(_prepare, store.engine, configuration, web.accounts, has_others=context.access.has_callers)
         try:
             yield
         finally:
@@ -118,7 +120,7 @@ def first_number(clock: Clock) -> int:
     return int(clock.wall() * _MICROSECONDS)
 
 
-def _prepare(engine: Engine, configuration: Configuration, accounts: Accounts) -> None:
+def _prepare(engine: Engine, configuration: Configuration, accounts: Accounts, *, has_others: bool) -> None:
     ignored = configuration.store.ignored_options
     if ignored:
         facts = {"options": list(ignored), "configuration": configuration.source}
@@ -126,8 +128,25 @@ def _prepare(engine: Engine, configuration: Configuration, accounts: Accounts) -
     removed = pre_clean(engine, configuration.store)
     if removed:
         LOGGER.info("the test name space was cleaned", extra={"facts": {"keys": removed}})
+    if has_others:
+        _refuse_documented_password(configuration, accounts)
     web_server = configuration.web_server
     is_known = accounts.bootstrap(web_server.system_account, web_server.system_account_password)
     if not is_known:
         facts = {"user": web_server.system_account.lower(), "configuration": configuration.source}
         LOGGER.warning("the system account has another password than the configuration", extra={"facts": facts})
+
+
+def _refuse_documented_password(configuration: Configuration, accounts: Accounts) -> None:
+    """Raise InvalidInputError when everybody who may ask can log in as the system account, by a password of the documents."""
+    web_server = configuration.web_server
+    name = web_server.system_account.lower()
+    if accounts.find(name) is None:
+        is_documented = web_server.system_account_password == DOCUMENTED_PASSWORD
+        remedy = "set webServer.systemAccountPassword"
+    else:
+        is_documented = accounts.has_password(name, DOCUMENTED_PASSWORD)
+        remedy = f"change it by PUT /api/users/{name}?password, on a server that has neither --access nor tokens"
+    if is_documented:
+        problem = f"others may ask this server, and {name} has the password that stands in the documents: {remedy}"
+        raise InvalidInputError(source=configuration.source, problem=problem)

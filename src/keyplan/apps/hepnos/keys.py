@@ -58,6 +58,11 @@ class Kind(Enum):
     __hash__ = object.__hash__
 
     @property
+    def granted_below(self) -> bytes:
+        """What the kind's keys begin with where a server's access file grants them: `hepnos/events/`."""
+        return f"hepnos/{self.value}/".encode()
+
+    @property
     def layout(self) -> type[Layout]:
         """The layout of the kind's databases."""
         return _LAYOUTS[self]

@@ -21,6 +21,7 @@ from keyplan.errors import (
     ForbiddenError,
     InvalidInputError,
     KeyplanError,
+    UnauthorizedError,
 )
 
 __all__ = ["Calls", "is_server_url"]
@@ -57,6 +58,7 @@ class Calls:
 
     def __init__(self, url: str, *, token: str | None = None, timeout_seconds: float = 60.0) -> None:
         self.url = url
+        self._has_token = bool(token)
         headers = {"Content-Type": PACKED}
         if token:
             if not (token.isascii() and token.isprintable()):
@@ -74,7 +76,7 @@ class Calls:
         """Send a request, and return its success.
 
         A request that reads is sent again, once, when its connection was at an end. Raises the error that the server answered
-        with; ForbiddenError; EngineUnavailableError; CommitOutcomeUnknownError when a write may have been done.
+        with; UnauthorizedError; EngineUnavailableError; CommitOutcomeUnknownError when a write may have been done.
         """
         wire, is_fresh = self._wire()
         try:
@@ -116,11 +118,13 @@ class Calls:
     def _failure(self, answer: Answer, *, is_write: bool) -> KeyplanError:
         status = answer.status
         code, message, detail = _error_in(answer.body)
+        if status == 401:
+            return UnauthorizedError.of_client(self.url, had_token=self._has_token)
         kind = _KINDS.get(code)
         if kind is not None:
             return kind(**{name: fact for name, fact in detail.items() if name != "self"})
-        if status in {401, 403}:
-            return ForbiddenError(act="anything", problem=f"{self.url} wants a token that it knows")
+        if status == 403:
+            return ForbiddenError(act="anything", problem=f"{self.url}: {message or 'it was refused'}")
         if status < 500:
             problem = f"{message or 'it is no HEPnOS server'} ({code or status})"
             return InvalidInputError(source=self.url, problem=problem)

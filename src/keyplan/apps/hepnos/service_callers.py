@@ -17,7 +17,6 @@ from keyplan.ring import RING_KEY
 
 __all__ = ["CallersDatabases", "reach_in"]
 
-_PLACES: Final = {kind: f"hepnos/{kind.value}/".encode() for kind in Kind}
 _RING: Final = Area(KeyRange.of_key(RING_KEY))
 
 
@@ -26,7 +25,7 @@ def reach_in(kind: Kind, granted: Reach) -> Reach:
 
     What hangs on a fence gives nothing: it is the share of a key space, and those lie in the server's store.
     """
-    place = _PLACES[kind]
+    place = kind.granted_below
     within = KeyRange.of_prefix(place)
 
     def areas() -> Iterator[Area]:

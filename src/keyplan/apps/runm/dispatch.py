@@ -1,8 +1,8 @@
 """From gRPC to the calls and back: bytes to messages, errors to statuses. Whatever a client sends gets an answer here."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from threading import BoundedSemaphore, Event
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from threading import Event
 from typing import Any, Final, NoReturn
 
 import grpc
@@ -15,6 +15,7 @@ from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.logs import CALL, LOGGER
 from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
 from keyplan.apps.runm.refusal import RefusedError, denied, invalid
+from keyplan.apps.runm.watch_places import WatchPlaces
 from keyplan.apps.runm.wire_table import RUNM, messages
 from keyplan.audit_log import Asker, bounded
 from keyplan.errors import KeyplanError
@@ -22,13 +23,10 @@ from keyplan.grpc_status import GrpcStatus
 from keyplan.operations import Rpc
 from keyplan.server import ServiceAudit, note_answer
 
-__all__ = ["WATCHES_MAX", "WORKERS", "Dispatcher"]
+__all__ = ["WORKERS", "Dispatcher"]
 
 WORKERS: Final = 64
 """Threads that answer calls. Why: commits of many threads share flushes, and a watch keeps one."""
-
-WATCHES_MAX: Final = 24
-"""Watches at once. Why: the other threads must stay free for calls that end."""
 
 _TEXT_MAX: Final = 1_000
 """Characters of a status's text. Why: it travels in a header, and clients refuse long ones; some texts quote a name."""
@@ -61,7 +59,7 @@ class Dispatcher:
         self._audit = audit or ServiceAudit()
         self._closing = closing
         self._authorizer = authorizer or Authorizer(deployment)
-        self._watches = BoundedSemaphore(WATCHES_MAX)
+        self._places = WatchPlaces()
 
     def handlers(self) -> "list[grpc.GenericRpcHandler[bytes, bytes]]":
         """Return what a grpc server is given: one handler for each service, bytes in and bytes out.
@@ -124,7 +122,7 @@ class Dispatcher:
                         raise denied("what the access file grants has changed: ask again.")
                     return is_awaited
 
-                with self._room() if call.declared.is_endless else nullcontext():
+                with self._places.place_of(admission.who) if call.declared.is_endless else nullcontext():
                     for message in perform(request, admission.bounds, is_wanted):
                         yield message.SerializeToString()
             except Exception as error:  # noqa: BLE001  # Why: as above.
@@ -133,16 +131,6 @@ class Dispatcher:
                 call.log(request, GrpcStatus.OK)
 
         return stream
-
-    @contextmanager
-    def _room(self) -> Generator[None, None, None]:
-        """A place among the watches. Raises RefusedError when there is none."""
-        if not self._watches.acquire(blocking=False):
-            raise RefusedError(GrpcStatus.RESOURCE_EXHAUSTED, f"there are {WATCHES_MAX} watches already.")
-        try:
-            yield
-        finally:
-            self._watches.release()
 
     def _admission(self, call: "_SpokenCall", context: grpc.ServicerContext) -> Admission:
         return self._authorizer.admitted(context, call.declared)

@@ -25,6 +25,9 @@ _REACH_ATTEMPTS: Final = 5
 _LINGER_SECONDS: Final = 10.0
 """Why: who watches again at once is told by the follower that there is; who does not must not keep a thread for ever."""
 
+_HUBS_OF_CALLER_MAX: Final = 4
+"""Why: each keeps a thread, and who makes key spaces changes what they may see as often as they like."""
+
 _CATCH_UP_POLL_SECONDS: Final = 0.05
 _CATCH_UP_SECONDS_MAX: Final = 30.0
 
@@ -277,6 +280,11 @@ class Watches:
                 return hub
         hub = WatchHub(self._context, store, reach)
         hubs.append(hub)
+        # Why the oldest: its watches are told to begin again, and find what may be seen now.
+        oldest = hubs[:-_HUBS_OF_CALLER_MAX]
+        del hubs[:-_HUBS_OF_CALLER_MAX]
+        for one in oldest:
+            await one.close()
         if self._is_closed:
             await hub.close()
         return hub
