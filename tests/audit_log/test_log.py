@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from keyplan.audit_log import AuditLog, Event, Head, digest_of_line, lines_behind, read_lines, verified_files
+from keyplan.audit_log import AuditLog, Event, Head, digest_of_line, read_lines, verified_files
 from keyplan.errors import AuditLogError, AuditLogIncompleteError, InvalidInputError
 from tests.servers.full_disk import full_disk
 
@@ -146,7 +146,7 @@ def test_a_missing_file_in_between_is_found(tmp_path: Path) -> None:
             log.append(Event.BEGUN, who="ada").result()
             (tmp_path / "log").rename(tmp_path / f"log.{number}")
             log.reopen().result()
-    assert verified_files([*tmp_path.glob("log*[!k]")]).is_whole
+    assert verified_files([*tmp_path.glob("log*")]).is_whole
     verdict = verified_files([tmp_path / "log.1", tmp_path / "log"])
     assert (verdict.is_whole, verdict.broken_at) == (False, 3)
 
@@ -268,6 +268,6 @@ def test_a_page_begins_behind_a_number_wherever_that_is(tmp_path: Path) -> None:
     with opened(tmp_path / "log") as log:
         waiting = [log.append(Event.BEGUN, subject="s" * (number % 3_000)) for number in range(2_000)]
         assert waiting[-1].result() == 2_001
-    for after in (0, 1, 2, 77, 999, 1_500, 1_999, 2_000, 2_001, 2_002, 10**9):
-        found = [record.number for record in lines_behind(tmp_path / "log", after, limit=3)]
-        assert found == [number for number in range(after + 1, after + 4) if number <= 2_002]
+        for after in (0, 1, 2, 77, 999, 1_500, 1_998, 1_999, 2_000, 2_001, 10**9):
+            found = [record.number for record in log.lines_behind(after, limit=3)]
+            assert found == [number for number in range(after + 1, after + 4) if number <= 2_001]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from keyplan.audit_log import AuditLog, Event, Head
+from keyplan.audit_log import AuditLog, Event, Head, Rotation
 from tests.cli.conftest import Keyplan
 
 T0 = 1_795_225_800.0  # 2026-11-21T01:50:00Z
@@ -107,3 +107,23 @@ def test_what_cannot_be_meant_is_refused(run: Keyplan, head: Head, words: tuple[
     answer = run("audit-log", *words)
     assert answer.code == 5
     assert problem in answer.err
+
+
+def test_the_older_files_beside_a_log_are_read_and_what_was_removed_is_said(run: Keyplan) -> None:
+    with AuditLog(Path("audit.log"), syncs=False, wall=lambda: T0, rotation=Rotation(500, 1)) as log:
+        for _ in range(10):
+            log.append(Event.DONE, act="put", subject="a\nb\x1b[31m", of=1).result()
+    (older,) = (path.name for path in Path().glob("audit.log.*"))
+    answer = run("audit-log", "audit.log", "--verify")
+    assert (answer.code, len(answer.lines)) == (0, 2)
+    first = int(older.removeprefix("audit.log.").partition("-")[0])
+    assert answer.lines[0].startswith(f"lines {first} to {log.head.number}, each follows from the one before")
+    assert answer.lines[1] == f"lines 1 to {first - 1} were removed by the server that wrote them, and a line says so"
+    assert run("audit-log", "audit.log", "--verify", "--json").document["removed"] == first - 1
+    shown = run("audit-log", "audit.log")
+    assert {line.split("\t")[6] for line in shown.lines if "\tput\t" in line} == {r"a\nb\x1b[31m"}
+    removed = [line.split("\t") for line in shown.lines if "\tremoved\t" in line]
+    assert removed
+    assert all(fields[6].startswith("audit.log.") for fields in removed)
+    # A copy of one file alone lacks what no line of it tells.
+    assert run("audit-log", older, "--verify").code == 1

@@ -167,7 +167,8 @@ def test_a_restore_is_logged_with_who_called_for_it(
     monkeypatch.setenv("LOGNAME", "ann")
     assert run("keyspace", "restore", "full.kpb", "--store", "lmdb:again.kv").code == 0
     entries = run("audit-log", "--store", "lmdb:again.kv", "--json").documents
-    assert entries[: len(kept)] == kept
+    # Why without the revision: it is that of the store in which an entry stands.
+    assert [one | {"revision": 0} for one in entries[: len(kept)]] == [one | {"revision": 0} for one in kept]
     assert {entry["actor"] for entry in entries[len(kept) :]} == {"ann"}
 
 

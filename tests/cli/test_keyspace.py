@@ -165,7 +165,8 @@ def test_the_log_tells_who_did_what_and_whether_it_is_whole(keyspace: Keyplan, r
     entries = done(run("audit-log", "--json")).documents
     assert [entry["act"] for entry in entries] == ["create", "disable"]
     fields = done(run("audit-log", "--after", "1")).lines[0].split("\t")
-    assert (fields[0], fields[3], fields[4]) == ("2", "disable", "orders")
+    assert (fields[0], fields[3], fields[4], fields[6]) == ("2", "disable", "orders", str(entries[1]["revision"]))
+    assert 0 < entries[0]["revision"] < entries[1]["revision"]
     assert done(run("audit-log", "--limit", "1", "--json")).documents == entries[:1]
     assert done(run("audit-log", "--act", "disable", "--who", entries[1]["actor"], "--json")).documents == entries[1:]
     for nothing in (("--subject", "bills"), ("--who", "eve"), ("--service", "etcd-v2"), ("--until", "2026-01-01")):

@@ -1,19 +1,22 @@
 """What may be declared with secrets: their places in what is stored, descriptions without them, and no index over one."""
 
 import hashlib
-from typing import Any
+import traceback
+from secrets import token_hex
+from typing import Annotated, Any
 
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from keyplan import Index, Layout, Secret, Table, Unique
 from keyplan.codec import value_form_of
-from keyplan.errors import LayoutError
+from keyplan.errors import CorruptionError, InvalidRecordError, LayoutError
 from keyplan.layout import describe, differences, layout_of_description, plain_value
 from keyplan.layout.describe import canonical_description
-from tests.secrets.vault import Account, Vault, account, traces
+from tests.secrets.vault import NEEDLE, Account, Paper, Vault, account, traces
 
 
 class Clear(msgspec.Struct, rename="camel"):
@@ -123,3 +126,97 @@ def test_a_secret_in_a_record_of_records_of_its_kind_and_one_in_another_have_no_
     for kind, problem in ((Tree, "holds records of its own kind"), (Secret[list[Secret[str]]], "holds another secret")):
         with pytest.raises(LayoutError, match=problem):
             _ = value_form_of(kind, form="json", is_text=True).secrets
+
+
+# ---- pydantic's models -----------------------------------------------------------------------------------------------------
+
+
+class Letter(pydantic.BaseModel):
+    kind: str = "letter"
+    seal: Annotated[Secret[str], pydantic.Field(alias="sealedWith")]
+
+
+class Will(pydantic.BaseModel):
+    kind: str = "will"
+    heir: Secret[str]
+
+
+class Mail(pydantic.BaseModel):
+    """Unions of several classes, which msgspec describes none of."""
+
+    main: Letter | Will
+    more: list[Letter | Will] = []
+    named: dict[str, Letter | Will] = {}
+    pair: tuple[Letter | Will, int] | None = None
+    plain: Annotated[int | str, pydantic.Field(description="no secret")] = 0
+
+
+class Code(pydantic.RootModel[Secret[str]]):
+    """It is stored as what it holds, without a name."""
+
+
+class Codes(pydantic.RootModel[list[Secret[str]]]):
+    pass
+
+
+PLACES = [("main",), ("more", None), ("named", None), ("pair", 0)]
+
+
+def test_secrets_in_unions_of_models_and_in_root_models_have_their_places() -> None:
+    found = value_form_of(Mail, is_text=True).secrets
+    assert set(found) == {(*place, name) for place in PLACES for name in ("sealedWith", "heir")}
+    assert value_form_of(Code, is_text=True).secrets == ((),)
+    assert value_form_of(Codes, is_text=True).secrets == ((None,),)
+
+
+def letter() -> Letter:
+    return Letter.model_validate({"sealedWith": Secret(NEEDLE)})
+
+
+class Post(Layout, root="/post/"):
+    mail = Table("mail/{name}", key=str, value=Mail)
+    code = Table("code/{name}", key=str, value=Code)
+    codes = Table("codes/{name}", key=str, value=Codes)
+
+
+def test_who_reads_models_by_a_description_sees_masks() -> None:
+    mail = Mail(main=letter(), more=[letter()], named={"a": Will(heir=Secret(NEEDLE))}, pair=(letter(), 1))
+    records = {"mail": mail, "code": Code(Secret(NEEDLE)), "codes": Codes([Secret(NEEDLE)])}
+    described = layout_of_description(describe(Post.spec)).tables
+    for name, record in records.items():
+        raw = Post.spec.tables[name].form.encode(record)
+        assert NEEDLE.encode() in raw
+        read = described[name].form.decode(raw)
+        assert not traces(repr(read) + repr(plain_value(read))), name
+        assert described[name].form.encode(read) == raw
+
+
+def test_a_models_error_quotes_no_value_in_its_text_or_its_traceback() -> None:
+    form = value_form_of(Paper, is_text=True)
+    wrong = Paper(title="a", text=Secret(NEEDLE))
+    wrong.text = Secret([NEEDLE])  # type: ignore[arg-type]  # Why: a value of another type.
+    with pytest.raises(InvalidRecordError, match="string_type at text") as refused:
+        form.encode(wrong)
+    with pytest.raises(CorruptionError, match="string_type at text") as damaged:
+        form.decode(b'{"title":"a","text":["' + NEEDLE.encode() + b'"]}')
+    for error in (refused.value, damaged.value):
+        shown = "".join(traceback.format_exception(error))
+        assert not traces(shown.replace("NEEDLE", ""))
+        assert (error.__cause__, error.__context__) == (None, None)
+
+
+# ---- defaults ----------------------------------------------------------------------------------------------------------------
+
+
+class Guarded(msgspec.Struct):
+    empty: Secret[str] = msgspec.field(default_factory=lambda: Secret(""))
+    known: Secret[str] = msgspec.field(default_factory=lambda: Secret(NEEDLE))
+    new: Secret[str] = msgspec.field(default_factory=lambda: Secret(token_hex()))
+
+
+def test_a_description_shows_no_default_of_a_secret_that_is_not_empty() -> None:
+    form = value_form_of(Guarded, form="json", is_text=True)
+    properties = form.describe()["schema"]["$defs"]["Guarded"]["properties"]
+    assert {name: one["default"] for name, one in properties.items()} == {"empty": "", "known": "***", "new": "***"}
+    # What a function makes anew each time changes no fingerprint.
+    assert form.describe() == form.describe()

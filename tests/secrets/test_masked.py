@@ -131,6 +131,13 @@ def test_a_record_as_it_was_shown_is_not_written_back(store: Path, capsys: pytes
         assert vault.accounts.require("ada") == account()
 
 
+def test_a_model_that_is_not_taken_is_not_quoted(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["put", "papers", "p2", '{"title": 7, "text": ["' + NEEDLE + '"]}']) == 5
+    shown = capsys.readouterr().err
+    assert "string_type at text" in shown
+    assert not traces(shown)
+
+
 # ---- pages -----------------------------------------------------------------------------------------------------------------
 
 

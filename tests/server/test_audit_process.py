@@ -131,6 +131,26 @@ def test_at_sighup_the_log_goes_on_in_a_new_file(tmp_path: Path) -> None:
     assert verified_files([log, tmp_path / "audit.log.1"]).is_whole
 
 
+def test_a_server_leaves_files_by_their_size_and_shows_all_of_them(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    limits = ("--audit-bytes", "2000", "--audit-keep", "3")
+    with audited(log, "memory:", *limits) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+        for number in range(40):
+            assert put(client, f"/k/{number}").is_success
+        token = {"Authorization": "Bearer an-admin-token-of-a-test"}
+        page = client.get("/audit-log?limit=1000", headers=token).json()
+    assert len([*tmp_path.glob("audit.log.*")]) == 3
+    verdict = verified_files([log])
+    assert (verdict.is_whole, verdict.removed) == (True, verdict.first - 1)
+    assert verdict.removed > 0
+    numbers = [one["number"] for one in page]
+    # Why not those of the files exactly: the last file may have been left since.
+    assert numbers == [*range(numbers[0], numbers[-1] + 1)]
+    assert len(numbers) > 15
+    told = [line for line in server.log.splitlines() if "goes on in a new file" in line]
+    assert len(told) > 3
+
+
 def test_two_servers_do_not_write_one_file(tmp_path: Path) -> None:
     log = tmp_path / "audit.log"
     with audited(log, "memory:") as server:
@@ -147,6 +167,8 @@ def test_two_servers_do_not_write_one_file(tmp_path: Path) -> None:
         (("--audit-log", "notes"), "another file"),
         (("--audit-log", "audit.log", "--audit-sync", "often"), "not always or never"),
         (("--audit-sync", "never"), "give --audit-log FILE too"),
+        (("--audit-bytes", "1000"), "give --audit-log FILE too"),
+        (("--audit-log", "audit.log", "--audit-keep", "2"), "give --audit-bytes N too"),
     ],
 )
 def test_a_log_that_cannot_be_written_keeps_the_server_from_starting(

@@ -1,9 +1,11 @@
 """The audit log of a server: every declared change of every service that speaks HTTP, as its protocol asks for it."""
 
+import asyncio
 import hashlib
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event as Flag
 from typing import Any, NamedTuple
 
 import httpx
@@ -12,8 +14,11 @@ import pytest
 import keyplan
 from keyplan.apps.hepnos.packed import PACKED, pack
 from keyplan.apps.patroni import Broker, Cell
-from keyplan.audit_log import AuditRecord, Event, read_lines, verified_files
-from keyplan.operations import Operation
+from keyplan.audit_log import Asker, AuditLog, AuditRecord, Event, Notice, read_lines, verified_files
+from keyplan.engine import Commit, MemoryEngine, Put
+from keyplan.operations import Change, Operation, operations_of
+from keyplan.server import ServiceAudit
+from keyplan.server.etcd_v3.declared import GatewayCalls
 from tests.apps.cloudchamber.web import ADMIN, SETTINGS
 from tests.apps.patroni.osb_platform import SERVICE, SOLO
 from tests.operations.declared import DECLARED, INTERFACES
@@ -62,6 +67,9 @@ def hepnos(operation: str, verb: str, *columns: list[bytes]) -> Row:
     return Row(operation, "POST", f"/hepnos/databases/runs/0/{verb}", "runs/0", options)
 
 
+FEIGNED = "/f,/g..h\\x00"
+"""A key that looks like two keys, a range and a byte."""
+
 DOUBLE = {"success": [put_request("/t/1"), {"request_delete_range": {"key": b64("/t/2"), "range_end": b64("/t/9")}}]}
 
 ROWS: dict[str, list[Row]] = {
@@ -95,6 +103,13 @@ ROWS: dict[str, list[Row]] = {
     "etcd-v3": [
         Row("putEtcd", "POST", "/v3/kv/put", "/k/é", {"json": {"key": b64("/k/é"), "value": b64("secret")}}),
         Row("deleteRangeEtcd", "POST", "/v3/kv/deleterange", "/k/é", {"json": {"key": b64("/k/é")}}),
+        Row(
+            "transactEtcd",
+            "POST",
+            "/v3/kv/txn",
+            r"/f\,/g.\.h\\x00",
+            {"json": {"success": [put_request(FEIGNED)]}},
+        ),
         Row("transactEtcd", "POST", "/v3/kv/txn", "/t/1,/t/2../t/9", {"json": DOUBLE}),
         Row("grantEtcdLease", "POST", "/v3/lease/grant", "ID", {"json": {"TTL": "60"}}),
         Row("revokeEtcdLease", "POST", "/v3/lease/revoke", "7", {"json": {"ID": "7"}}, "lease-not-found"),
@@ -287,3 +302,109 @@ def test_administrators_read_the_log_over_http_page_by_page(served: Served) -> N
     refused = served.client.get("/audit-log?limit=1001", headers=served.token)
     assert refused.status_code == 400
     assert served.client.get("/audit-log", headers={"Host": "127.0.0.1"}).status_code == 403
+
+
+# ---- in this process -------------------------------------------------------------------------------------------------
+
+PUT = operations_of(GatewayCalls)["put"]
+
+
+class Noted:
+    """A log of one service, in this process; `problem` is called with what it has to tell of problems, in its own thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "audit.log"
+        self.problem: Callable[[], object] = lambda: None
+        self.log = AuditLog(self.path, wall=lambda: 0.0, syncs=False, on_notice=self._told)
+        self.audit = ServiceAudit("test", self.log)
+
+    def _told(self, notice: Notice) -> None:
+        if notice.is_problem:
+            self.problem()
+
+    def told(self) -> list[tuple[str, str, str]]:
+        records = [line.record for line in read_lines([self.path]) if line.record is not None]
+        return [(one.event.value, one.subject, one.code) for one in records if one.act]
+
+
+@pytest.fixture
+def noted(tmp_path: Path) -> Iterator[Noted]:
+    found = Noted(tmp_path)
+    with found.log:
+        yield found
+
+
+def test_a_change_of_which_nobody_waited_for_the_first_line_is_told_as_not_made(noted: Noted) -> None:
+    has_begun, may_go_on = Flag(), Flag()
+
+    def hold() -> None:
+        has_begun.set()
+        assert may_go_on.wait(60)
+
+    noted.problem = hold
+    with noted.path.open("a") as file:
+        file.write("somebody else\n")  # what the log tells of right before it writes the next line
+
+    async def change() -> None:
+        async with noted.audit.change(PUT, Asker("ada"), {"keys": "/k"}):
+            raise AssertionError("it was not to begin")
+
+    async def run() -> None:
+        task = asyncio.create_task(change())
+        await asyncio.to_thread(has_begun.wait, 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        may_go_on.set()
+
+    asyncio.run(run())
+    noted.problem = lambda: None
+    assert noted.log.append(Event.OPENED).result()  # behind what was asked for before
+    assert noted.told() == [("begun", "/k", ""), ("failed", "/k", "cancelled")]
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise ValueError("it has no text")
+
+
+def test_a_subject_that_cannot_be_told_keeps_no_line_from_being_written(noted: Noted) -> None:
+    with noted.audit.change_here(PUT, Asker(), {"keys": Unspeakable()}) as change:
+        assert change is not None
+        change.note_answer("an answer")
+    assert noted.told() == [("begun", "", ""), ("done", "?", "")]
+
+
+def test_every_way_of_committing_is_noted_with_the_change_that_it_is_made_for(noted: Noted) -> None:
+    with MemoryEngine() as inner:
+        engine = noted.audit.noting(inner)
+        with noted.audit.change_here(PUT, Asker(), {"keys": "/k"}):
+            engine.commit(Commit((), (Put(b"a", b"1"),)))
+            engine.put_sorted([b"b", b"c"], [b"2", b"3"])
+            engine.put_sorted([b"b", b"c"], [b"2", b"3"], overwrite=False)
+        with engine.snapshot() as snapshot:
+            last = snapshot.revision
+    found = [line.record for line in read_lines([noted.path]) if line.record is not None]
+    assert found[-1].revisions == (last - 1, last, last)
+
+
+def test_items_of_a_list_do_not_run_into_one_another() -> None:
+    change = Change("delete", "{uuids}")
+    lists = [["a,b"], ["a", "b"], ["a\\", "b"], ["a\\,b"], ["a,b", ""], []]
+    subjects = [change.subject_of({"uuids": items}) for items in lists]
+    assert subjects[:2] == [r"a\,b", "a,b"]
+    assert len(set(subjects)) == len(lists)
+
+
+@pytest.mark.slow
+def test_databases_of_hepnos_that_count_revisions_have_them_told(tmp_path: Path) -> None:
+    log, store = tmp_path / "audit.log", f"lmdb:{tmp_path / 'nova'}?durability=none&history=on"
+    arguments = ("--app", "hepnos", "--setting", f"hepnos.store={store}", "--audit-log", str(log))
+    with KeyplanServer("memory:", *arguments, environment={"KEYPLAN_ADMIN_TOKEN": TOKEN}) as server:
+        running = Served(server, log)
+        with running.client:
+            for row in ROWS["hepnos"]:
+                running.news()
+                assert running.ask(row).is_success
+                told = running.news()[-1]
+                assert (told.event, len(told.revisions)) == (Event.DONE, 1)

@@ -20,6 +20,7 @@ OUTERMOST: Final = (
 CARRIERS: Final = (
     "src/keyplan/aio/greenlets.py",
     "src/keyplan/aio/threads.py",
+    "src/keyplan/audit_log/log.py",
     "src/keyplan/engine/lmdb/environment.py",
     "src/keyplan/testing/killing.py",
     "src/keyplan/testing/schedules/running.py",

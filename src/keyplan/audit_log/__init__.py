@@ -1,15 +1,15 @@
 """Who changed what: a chain of entries that shows when one was changed or removed, and a server's log as a file of lines."""
 
 from keyplan.audit_log.chain import FIRST_PREVIOUS, Chain, ChainVerdict, Head, Link, verified
-from keyplan.audit_log.log import LINES_WAITING_MAX, AuditLog
-from keyplan.audit_log.reading import FileVerdict, Line, lines_behind, read_lines, verified_files
+from keyplan.audit_log.log import LINES_WAITING_MAX, NO_ROTATION, AuditLog, Notice, Rotation
+from keyplan.audit_log.reading import FileVerdict, Line, read_lines, verified_files
 from keyplan.audit_log.records import (
     REVISIONS_MAX,
     Asker,
     AuditRecord,
     Event,
+    RemovedFile,
     TornEnd,
-    bounded,
     digest_of_line,
     time_text,
 )
@@ -17,6 +17,7 @@ from keyplan.audit_log.records import (
 __all__ = [
     "FIRST_PREVIOUS",
     "LINES_WAITING_MAX",
+    "NO_ROTATION",
     "REVISIONS_MAX",
     "Asker",
     "AuditLog",
@@ -28,10 +29,11 @@ __all__ = [
     "Head",
     "Line",
     "Link",
+    "Notice",
+    "RemovedFile",
+    "Rotation",
     "TornEnd",
-    "bounded",
     "digest_of_line",
-    "lines_behind",
     "read_lines",
     "time_text",
     "verified",

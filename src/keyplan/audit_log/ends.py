@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -9,7 +10,10 @@ from keyplan.audit_log.chain import FIRST_PREVIOUS, Head
 from keyplan.audit_log.records import LINE_BYTES_MAX, TornEnd, digest_of_line, record_in
 from keyplan.errors import InvalidInputError
 
-__all__ = ["End", "end_of"]
+__all__ = ["NOTHING_BEFORE", "End", "end_of"]
+
+NOTHING_BEFORE: Final = Head(0, FIRST_PREVIOUS)
+"""The head of a log without lines."""
 
 _TAIL_BYTES_MAX: Final = 8 * LINE_BYTES_MAX
 """Why: what was not on disk yet is a few lines, or the zeros in their place; more than this no loss of power leaves."""
@@ -23,8 +27,8 @@ class End(NamedTuple):
     is_line_open: bool
 
 
-def end_of(descriptor: int, path: Path) -> End:
-    """Return where the log in an open file ends.
+def end_of(descriptor: int, path: Path, *, earlier: Callable[[], Head] = lambda: NOTHING_BEFORE) -> End:
+    """Return where the log in an open file ends. `earlier` gives the head of the older files, for one without a whole line.
 
     Behind the last whole line there may be a part of one, or zeros: a loss of power leaves them. Raises InvalidInputError where
     something else is there, which no server wrote.
@@ -49,9 +53,11 @@ def end_of(descriptor: int, path: Path) -> End:
         after = before
     if start:
         raise InvalidInputError(source=str(path), problem="no line of an audit log is at its end: give another file")
-    if not after and tail and not b'{"number":1,'.startswith(tail[:12].rstrip(b"\0")):
+    head = earlier()
+    first = b'{"number":%d,' % (head.number + 1)
+    if not after and tail and not first.startswith(tail[: len(first)].rstrip(b"\0")):
         raise InvalidInputError(source=str(path), problem="it is not an audit log: give another file")
-    return _end(Head(0, FIRST_PREVIOUS), tail)
+    return _end(head, tail)
 
 
 def _end(head: Head, rest: bytes) -> End:

@@ -11,7 +11,7 @@ line's end.
 import hashlib
 from datetime import UTC, datetime
 from enum import StrEnum, auto
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -23,23 +23,27 @@ __all__ = [
     "Asker",
     "AuditRecord",
     "Event",
+    "RemovedFile",
     "TornEnd",
-    "bounded",
     "digest_of_line",
     "line_of",
     "link_of",
     "record_in",
+    "sound",
     "time_text",
 ]
 
 LINE_BYTES_MAX: Final = 1 << 17
-"""Why: three times the longest line that is written; a longer one was written by somebody else."""
+"""Why: twice the longest line that is written, of characters that JSON has six bytes for; a longer one is somebody else's."""
 
 REVISIONS_MAX: Final = 16
 """Why: an operation makes one commit, or a few; one that makes thousands tells the first and how many there were."""
 
-_TEXT_MAX: Final = 4_000
+_SUBJECT_MAX: Final = 4_000
 """Characters. Why: a subject names what was changed, and a request may name thousands."""
+
+_NAME_MAX: Final = 400
+"""Characters of every other text. Why: a session's user or a peer's address is whatever a client says."""
 
 
 class Event(StrEnum):
@@ -47,7 +51,8 @@ class Event(StrEnum):
 
     BEGUN: a change is about to be made; a line that names its number in `of` tells how it ended. DONE: it was made. FAILED: it
     was refused after it was allowed, or failed. UNKNOWN: nobody knows whether it was made. OPENED, CLOSED: a server began to
-    write here, and ended. TORN: what stands before this line was not written whole.
+    write here, and ended. TORN: what stands before this line was not written whole. REMOVED: an older file is about to be
+    removed, because no more are kept.
     """
 
     BEGUN = auto()
@@ -57,6 +62,7 @@ class Event(StrEnum):
     OPENED = auto()
     CLOSED = auto()
     TORN = auto()
+    REMOVED = auto()
 
 
 class Asker(msgspec.Struct, frozen=True):
@@ -74,6 +80,17 @@ class TornEnd(msgspec.Struct, frozen=True):
 
     bytes: int
     sha256: str
+
+
+class RemovedFile(msgspec.Struct, frozen=True):
+    """An older file that is removed: its name, the numbers of its first and last line, and the digest of the last."""
+
+    schema_name = "AuditRemovedFile"
+
+    file: str
+    first: int
+    last: int
+    digest: str
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -101,6 +118,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     commits: int = 0
     code: str = ""
     torn: TornEnd | None = None
+    removed: RemovedFile | None = None
     previous: str
 
 
@@ -113,13 +131,18 @@ def time_text(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def bounded(text: str) -> str:
-    """Return a text that a line can hold: a very long one is cut, and its length and SHA-256 stand in place of the rest."""
-    sound = text.encode("utf-8", "backslashreplace").decode()
-    if len(sound) <= _TEXT_MAX:
-        return sound
-    digest = hashlib.sha256(sound.encode()).hexdigest()
-    return f"{sound[:_TEXT_MAX]}… ({len(sound)} characters, SHA-256 {digest})"
+def sound(name: str, value: Any) -> Any:
+    """Return the value of a field as a line can hold it: a very long text is cut, its length and SHA-256 in place of the rest.
+
+    Why by name: a subject may be longer than other texts. Half characters become escapes.
+    """
+    if not isinstance(value, str) or isinstance(value, Event):
+        return value
+    most = _SUBJECT_MAX if name == "subject" else _NAME_MAX
+    text = value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}… ({len(text)} characters, SHA-256 {hashlib.sha256(text.encode()).hexdigest()})"
 
 
 def line_of(record: AuditRecord) -> bytes:

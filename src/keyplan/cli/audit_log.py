@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple, TypeVar
 import msgspec
 import typer
 
-from keyplan.audit_log import AuditRecord, Event, FileVerdict, read_lines, verified_files
+from keyplan.audit_log import AuditRecord, Event, FileVerdict, Rotation, read_lines, verified_files
 from keyplan.cli.failures import end_with_findings
 from keyplan.cli.output import print_answer, print_grid, print_json
 from keyplan.cli.registries import RegistryOptions
@@ -46,6 +46,28 @@ class AuditOptions(NamedTuple):
             help="A line is on the disk before the change goes on (always), or when the system writes it (never).",
         ),
     ] = "always"
+    audit_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--audit-bytes",
+            metavar="N",
+            min=1,
+            help="Go on in a new file when this one has so many bytes; by default never.",
+        ),
+    ] = None
+    audit_keep: Annotated[
+        int | None,
+        typer.Option("--audit-keep", metavar="N", min=0, help="Keep so many older files; by default all."),
+    ] = None
+
+    def rotation(self) -> Rotation:
+        """Return when the log goes on in a new file, and how many older ones are kept. Raises InvalidInputError."""
+        if self.audit_bytes is not None and self.audit_log is None:
+            raise InvalidInputError(source="--audit-bytes", problem="there is no audit log: give --audit-log FILE too")
+        if self.audit_keep is not None and self.audit_bytes is None:
+            problem = "files that another program renames are not removed: give --audit-bytes N too"
+            raise InvalidInputError(source="--audit-keep", problem=problem)
+        return Rotation(self.audit_bytes, self.audit_keep)
 
     def syncs(self) -> bool:
         """Return whether lines are flushed to the disk. Raises InvalidInputError."""
@@ -179,7 +201,8 @@ def _print_records(
             continue
         outcome = f"{record.event}: {record.code}" if record.code else str(record.event)
         revisions = " ".join(map(str, record.revisions)) + (f" … {record.commits} commits" if record.commits else "")
-        asked = (record.who, record.address, record.service, record.act, record.subject)
+        subject = record.subject if record.removed is None else record.removed.file
+        asked = (record.who, record.address, record.service, record.act, subject)
         rows.append((str(record.number), record.at, *asked, outcome, revisions))
     if not json:
         print_grid(("number", "at", "who", "from", "service", "act", "subject", "outcome", "revisions"), rows)
@@ -190,6 +213,8 @@ def _show_file_verdict(verdict: FileVerdict, *, json: bool) -> None:
     if verdict.is_whole:
         lines = f"lines {verdict.first} to {verdict.last}, each follows from the one before"
         words = [f"{lines}; the last has the digest {verdict.head}"]
+        if verdict.removed:
+            words.append(f"lines 1 to {verdict.removed} were removed by the server that wrote them, and a line says so")
     words += [
         f"line {number} tells of a loss of power: before it stands what was not written whole"
         for number in verdict.torn
@@ -209,9 +234,9 @@ def _print_items(items: Iterable[AuditItem], test: Callable[[Told], bool], limit
             continue
         entry = item.entry
         facts = " ".join(f"{name}={value}" for name, value in entry.detail.items())
-        rows.append((str(item.number), entry.at, entry.actor, entry.act, entry.name, facts))
+        rows.append((str(item.number), entry.at, entry.actor, entry.act, entry.name, facts, str(item.revision)))
     if not json:
-        print_grid(("number", "at", "who", "act", "key space", "detail"), rows)
+        print_grid(("number", "at", "who", "act", "key space", "detail", "revision"), rows)
 
 
 def _told(item: AuditItem) -> Told:

@@ -186,6 +186,7 @@ def serve_command(
         has_to_exist=no_create,
         audit_log=audit.audit_log,
         audit_syncs=audit.syncs(),
+        audit_rotation=audit.rotation(),
     )
     configure_logs(level=log_level)
     serve(options, on_listening=_print_addresses)

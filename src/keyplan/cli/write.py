@@ -27,7 +27,7 @@ from keyplan.cli.options import (
     store_of_option,
 )
 from keyplan.cli.output import print_answer, print_json, print_lines, print_text
-from keyplan.codec import MASK, Secret, SecretPath, ValueForm, change_at, secret_of_plain, shown_path
+from keyplan.codec import MASK, Secret, SecretPath, ValueForm, change_at, pydantic_problem, secret_of_plain, shown_path
 from keyplan.engine import Engine
 from keyplan.errors import InvalidInputError, NotFoundError
 from keyplan.layout import (
@@ -216,7 +216,9 @@ def record_of_json(form: ValueForm[Any], text: str) -> Any:
     try:
         record = _record_of_plain(kind, plain)
     except (ValueError, RecursionError) as error:
-        raise InvalidInputError(source=_SOURCE, problem=f"not a {name}: {error}") from error
+        # Why not pydantic's own words: they quote what they refuse, which may be a secret.
+        words = pydantic_problem(error) if hasattr(error, "errors") else error
+        raise InvalidInputError(source=_SOURCE, problem=f"not a {name}: {words}") from error
     for place in _unknown_fields(plain, record, "$"):
         raise InvalidInputError(source=_SOURCE, problem=f"a {name} has no field {place}")
     return record if secret is None else secret(record)

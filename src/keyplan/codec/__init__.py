@@ -10,7 +10,7 @@ from keyplan.codec.element import (
     register_element,
     registered_elements,
 )
-from keyplan.codec.foreign_forms import ProtobufForm, PydanticForm
+from keyplan.codec.foreign_forms import ProtobufForm, PydanticForm, pydantic_problem
 from keyplan.codec.language import (
     ANY_BYTE,
     AUTOMATON_STATES_MAX,
@@ -106,6 +106,7 @@ __all__ = [
     "element_of_spec",
     "is_self_delimiting",
     "literal",
+    "pydantic_problem",
     "register_element",
     "registered_elements",
     "secret_of_plain",

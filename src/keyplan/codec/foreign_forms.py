@@ -8,7 +8,7 @@ from keyplan.codec.survival import difference
 from keyplan.codec.value_form import ValueForm, check_type, require, type_name
 from keyplan.errors import CorruptionError, InvalidRecordError
 
-__all__ = ["ProtobufForm", "PydanticForm", "is_protobuf", "is_pydantic"]
+__all__ = ["ProtobufForm", "PydanticForm", "is_protobuf", "is_pydantic", "pydantic_problem"]
 
 
 class PydanticForm(ValueForm[Any]):
@@ -33,24 +33,25 @@ class PydanticForm(ValueForm[Any]):
         try:
             # Why: warnings off, since what they warn of, a field of the wrong type, is refused by reading back.
             raw: bytes = value.model_dump_json(by_alias=True, warnings=False, context=STORED).encode()
-            changed = difference(value, self._model.model_validate_json(raw))
+            problem = difference(value, self._model.model_validate_json(raw))
         except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidRecordError(form=self.code, problem=_pydantic_problem(error)) from error
-        if changed is not None:
-            self.refuse(changed)
+            problem = pydantic_problem(error)
+        # Why behind it, and without a cause: pydantic's words quote what they refuse, and tracebacks show causes.
+        if problem is not None:
+            self.refuse(problem)
         return raw
 
     def decode(self, raw: bytes) -> Any:
         try:
             return self._model.model_validate_json(raw)
         except ValueError as error:
-            raise CorruptionError(problem=_pydantic_problem(error)) from error
+            problem = pydantic_problem(error)
         except MemoryError:
             raise  # Why: that says nothing of the record.
-        except Exception as error:
-            # Why: validators are the application's, and raise what they like.
+        except Exception as error:  # noqa: BLE001  # Why: validators are the application's, and raise what they like.
             problem = f"the value does not fit its type: its class raised {type(error).__name__}"
-            raise CorruptionError(problem=problem) from error
+            raise CorruptionError(problem=problem) from None
+        raise CorruptionError(problem=problem)
 
     def describe(self) -> dict[str, Any]:
         return {"form": self.code, "type": type_name(self._model), "schema": self._model.model_json_schema()}
@@ -105,7 +106,7 @@ def _protobuf_error() -> type[Exception]:
     return error if isinstance(error, type) and issubclass(error, Exception) else ValueError
 
 
-def _pydantic_problem(error: BaseException) -> str:
+def pydantic_problem(error: BaseException) -> str:
     """The places and kinds of pydantic's findings, without the input that its messages quote."""
     errors = getattr(error, "errors", None)
     if errors is None:

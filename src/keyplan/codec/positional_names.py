@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from keyplan.codec.secrets import Secret
+from keyplan.codec.secrets import MASK, Secret
 
 __all__ = ["POSITIONAL_NAMES", "schema_with_names"]
 
@@ -52,7 +52,9 @@ def _defaults_of_secrets(part: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(field, inspect.Field) and isinstance(field.type, inspect.CustomType) and callable(factory):
             default = factory()
             if isinstance(default, Secret):
-                yield field.encode_name, msgspec.to_builtins(default.reveal(), str_keys=True)
+                # Why the empty ones alone: a description is for everybody, and what a function makes may be new each time.
+                plain = msgspec.to_builtins(default.reveal(), str_keys=True)
+                yield field.encode_name, MASK if plain else plain
 
 
 def _names_of_places(part: Any) -> list[str]:

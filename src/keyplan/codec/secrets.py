@@ -3,11 +3,13 @@
 Masking is a property of the value, not of what prints it: wherever a record ends up, its secrets are `***`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from hmac import compare_digest
+from types import UnionType
 from typing import (
     TYPE_CHECKING,
+    Annotated,
     Any,
     ClassVar,
     Final,
@@ -17,6 +19,7 @@ from typing import (
     TypeAlias,
     TypeGuard,
     TypeVar,
+    Union,
     get_args,
     get_origin,
 )
@@ -213,9 +216,14 @@ def _steps_into(kind: Any) -> list[tuple[SecretPath, Any]]:
     """The types within a type, one level down, and the steps to them in what is stored."""
     match kind:
         case inspect.CustomType(cls=cls) if hasattr(cls, "model_fields"):  # pydantic's
+            # Why a root apart: it is stored as what it holds, without its name.
+            is_root = getattr(cls, "__pydantic_root_model__", False)
             return [
-                ((field.serialization_alias or field.alias or name,), inspect.type_info(field.annotation))
+                (path, inner)
                 for name, field in cls.model_fields.items()
+                for path, inner in _described(
+                    field.annotation, () if is_root else (field.serialization_alias or field.alias or name,)
+                )
             ]
         case inspect.StructType(array_like=True):
             first = 0 if kind.tag_field is None else 1
@@ -236,6 +244,23 @@ def _steps_into(kind: Any) -> list[tuple[SecretPath, Any]]:
             return [((), kind.type)]
         case _:
             return []
+
+
+def _described(annotation: Any, path: SecretPath) -> list[tuple[SecretPath, Any]]:
+    """The types of a pydantic field, and the ways to them. Why by hand: msgspec describes no union of several classes."""
+    try:
+        return [(path, inspect.type_info(annotation))]
+    except TypeError:
+        origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _described(arguments[0], path)
+    if origin in {Union, UnionType}:
+        return [found for option in arguments for found in _described(option, path)]
+    if origin is tuple and Ellipsis not in arguments:
+        return [found for place, item in enumerate(arguments) for found in _described(item, (*path, place))]
+    # Of a mapping the values: no secret is a key.
+    values = arguments[1:] if isinstance(origin, type) and issubclass(origin, Mapping) else arguments
+    return [found for item in values if item is not Ellipsis for found in _described(item, (*path, None))]
 
 
 def _is_secret(kind: object) -> "TypeGuard[type[Secret[Any]]]":

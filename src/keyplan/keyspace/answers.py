@@ -196,17 +196,27 @@ class Owner(NamedTuple):
 
 
 class AuditItem(NamedTuple):
-    """An entry of the audit log with its number; `digest` is what the entry after it names as its previous one."""
+    """An entry of the audit log with its number; `digest` is what the entry after it names as its previous one.
+
+    `revision` is the store's after the commit that wrote the entry: that of the act, or of the restore or copy that brought it.
+    """
 
     number: int
     entry: AuditEntry
     digest: str
+    revision: int
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Return the entry that a JSON object describes. Raises KeyError, ValueError, msgspec.ValidationError."""
-        return cls(int(value["number"]), msgspec.convert(value, AuditEntry), str(value["digest"]))
+        entry = msgspec.convert(value, AuditEntry)
+        return cls(int(value["number"]), entry, str(value["digest"]), int(value["revision"]))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry as a JSON object with its number and digest."""
-        return {"number": self.number, **structs.asdict(self.entry), "digest": self.digest}
+        """Return the entry as a JSON object with its number, digest and revision."""
+        return {
+            "number": self.number,
+            **structs.asdict(self.entry),
+            "digest": self.digest,
+            "revision": self.revision,
+        }

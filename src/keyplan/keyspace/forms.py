@@ -174,6 +174,7 @@ class _AuditEntryShown(msgspec.Struct):
     detail: dict[str, Any]
     previous: HEX
     digest: HEX
+    revision: Annotated[int, Schema("The store's, after the commit that wrote the entry.", minimum=0)]
 
 
 class _AuditEntriesShown(msgspec.Struct):

@@ -454,8 +454,9 @@ class KeySpaces(RegistryOperations):
         """Yield the entries of the audit log behind the number `after`. For administrators."""
         self._may.require_admin("audit")
         with self._transactions.look() as registry:
-            for number, entry in registry.audit.list(at_least=after + 1, limit=limit):
-                yield AuditItem(number, entry, digest_of_entry(number, entry))
+            for found in registry.audit.entries(at_least=after + 1, limit=limit):
+                digest = digest_of_entry(found.key, found.record)
+                yield AuditItem(found.key, found.record, digest, found.revision)
 
     def audit_page(self, *, after: int = 0, limit: int = 100) -> builtins.list[AuditItem]:
         """Return the entries of the audit log behind the number `after`, at most `limit`. For administrators."""

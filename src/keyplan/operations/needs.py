@@ -94,7 +94,10 @@ class Change(NamedTuple):
         return frozenset(path.partition(".")[0] for path in _FIELD.findall(self.subject))
 
     def subject_of(self, arguments: Mapping[str, Any]) -> str:
-        """Return the subject of an act with these arguments, and with what was returned as `answer`. Lists have commas."""
+        """Return the subject of an act with these arguments, and with what was returned as `answer`.
+
+        Lists have commas; those within an item are escaped, so that no list looks like another.
+        """
 
         def found(match: re.Match[str]) -> str:
             name, *fields = match[1].split(".")
@@ -102,9 +105,13 @@ class Change(NamedTuple):
             for field in fields:
                 value = getattr(value, field)
             is_many = isinstance(value, Iterable) and not isinstance(value, str | bytes)
-            return ",".join(map(_text_of, value)) if is_many else _text_of(value)
+            return ",".join(map(_item_of, value)) if is_many else _text_of(value)
 
         return _FIELD.sub(found, self.subject)
+
+
+def _item_of(value: object) -> str:
+    return _text_of(value).replace("\\", "\\\\").replace(",", "\\,")
 
 
 def _text_of(value: object) -> str:

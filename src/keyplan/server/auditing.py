@@ -10,6 +10,7 @@ is noted with it. Without a log nothing of this is there.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
@@ -17,14 +18,14 @@ from contextvars import ContextVar
 from enum import Enum
 from typing import Any, Final
 
-from keyplan.audit_log import REVISIONS_MAX, Asker, AuditLog, Event, bounded
+from keyplan.audit_log import REVISIONS_MAX, Asker, AuditLog, Event, Notice
 from keyplan.engine import Capability, Commit, Engine, Fences, FencesHolder, Guard, WrappedEngine
 from keyplan.errors import AuditLogError, CommitOutcomeUnknownError
 from keyplan.operations import Declared
 from keyplan.server.access import Caller
 from keyplan.server.logs import LOGGER
 
-__all__ = ["NotedChange", "NotingEngine", "ServiceAudit", "asker_of", "note_answer"]
+__all__ = ["NotedChange", "NotingEngine", "ServiceAudit", "asker_of", "log_notice", "note_answer"]
 
 _UNREADABLE: Final = "?"
 """The subject of a change whose answer cannot be told: it was made all the same."""
@@ -34,7 +35,7 @@ def asker_of(caller: Caller | None, address: str) -> Asker:
     """Return who asks, as a line has it. Nobody asks only where a service has a log-in of its own."""
     if caller is None:
         return Asker("", "anybody", address)
-    return Asker(bounded(caller.name), caller.known_by, address)
+    return Asker(caller.name, caller.known_by, address)
 
 
 class NotedChange:
@@ -67,6 +68,15 @@ class NotedChange:
         """The line is there; it has this number."""
         self._number = number
 
+    def abandoned(self, begun: "Future[int]") -> None:
+        """Have a line written that the change was not made, of which nobody waited for the beginning; if that was written."""
+        if not begun.cancelled() and begun.exception() is None:
+            self.began(begun.result())
+            with suppress(AuditLogError):
+                self._log.append(
+                    Event.FAILED, **self._facts, of=self._number, subject=self._subject(), code="cancelled"
+                )
+
     def end(self, error: BaseException | None) -> "Future[int]":
         """Have the line written that is behind the change, which was made, or ended by an error."""
         event, code = _outcome(error)
@@ -82,9 +92,10 @@ class NotedChange:
 
     def _subject(self) -> str:
         try:
-            return bounded(self._subject_of(self._answer))
-        except (AttributeError, LookupError):
-            # Why no failure: before the change there is no answer; behind it, it may be of another form than declared.
+            return self._subject_of(self._answer)
+        except (AttributeError, LookupError, TypeError, ValueError):
+            # Why no failure: before the change there is no answer; behind it, it may be of another form than declared. A value
+            # that cannot be told keeps no line from being written.
             return _UNREADABLE if self._answer else ""
 
 
@@ -133,6 +144,9 @@ class NotingEngine(WrappedEngine):
         guards: Sequence[Guard] = (),
         overwrite: bool = True,
     ) -> int:
+        if self._has_revisions:
+            # Why the default way: it goes through `commit` above; engines with revisions have no other.
+            return Engine.put_sorted(self, keys, values, guards=guards, overwrite=overwrite)
         return self.inner.put_sorted(keys, values, guards=guards, overwrite=overwrite)
 
 
@@ -147,8 +161,10 @@ class ServiceAudit:
         self.log = log
 
     def noting(self, engine: Engine) -> Engine:
-        """Return an engine whose commits are noted, for a service that opens one of its own."""
-        return engine if self.log is None else NotingEngine(engine, closes_inner=True)
+        """Return an engine whose commits are noted, for a service that opens one of its own; closing it closes the other."""
+        if self.log is None or not engine.profile.claims(Capability.REVISIONS):
+            return engine  # Why: without revisions there is nothing to note.
+        return NotingEngine(engine, closes_inner=True)
 
     def change(
         self, declared: Declared, asker: Asker, arguments: Mapping[str, Any], *, request: str = ""
@@ -209,7 +225,12 @@ class ServiceAudit:
 async def _surrounding(change: NotedChange) -> AsyncIterator[NotedChange]:
     """Surround a change with its lines, which are waited for without holding the event loop."""
     with _reported():
-        change.began(await asyncio.wrap_future(change.begin()))
+        begun = change.begin()
+        try:
+            change.began(await asyncio.wrap_future(begun))
+        except asyncio.CancelledError:
+            begun.add_done_callback(change.abandoned)
+            raise
     token = _CURRENT.set(change)
     try:
         yield change
@@ -248,8 +269,13 @@ def _code_of(error: BaseException) -> str:
         if isinstance(found, Enum):
             return found.name.lower()
         if isinstance(found, str | int) and found:
-            return bounded(str(found))
+            return str(found)
     return "internal_error"
+
+
+def log_notice(notice: Notice) -> None:
+    """Say in the server's log what an audit log has to tell: its head, too, which shows, kept elsewhere, what is cut off."""
+    LOGGER.log(logging.ERROR if notice.is_problem else logging.INFO, notice.words, extra={"facts": dict(notice.facts)})
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,11 +14,12 @@ from typing import Any, Final
 
 import uvicorn
 
-from keyplan.audit_log import AuditLog, Head
+from keyplan.audit_log import NO_ROTATION, AuditLog, Rotation
 from keyplan.engine import SYSTEM_CLOCK, open_engine
 from keyplan.errors import InvalidInputError
 from keyplan.server.access import Access
 from keyplan.server.application import Application, service_builders
+from keyplan.server.auditing import log_notice
 from keyplan.server.closing import Closing
 from keyplan.server.gate import BODY_BYTES_MAX
 from keyplan.server.listen import LISTEN_DEFAULT, UNIX_MODE, UNIX_MODE_OF_POLICY, Listener, listener
@@ -39,7 +39,7 @@ _SWITCH_SECONDS: Final = 0.00005
 class ServerOptions:
     """What a server serves, where, and to whom. `access` may be without tokens: then it listens on this machine alone.
 
-    `audit_log` is the file in which each change stands, on the disk before it is answered with `audit_syncs`.
+    `audit_log` is the file in which each change stands, on the disk before it is answered with `audit_syncs`; see `Rotation`.
     Clients may show a TLS certificate if `tls_client_authority` has signed it: the file of one or several authorities, in PEM.
     """
 
@@ -56,6 +56,7 @@ class ServerOptions:
     has_to_exist: bool = False
     audit_log: Path | None = None
     audit_syncs: bool = True
+    audit_rotation: Rotation = NO_ROTATION
 
 
 def serve(options: ServerOptions, *, on_listening: Callable[[Sequence[str]], object]) -> None:
@@ -87,42 +88,31 @@ def serve(options: ServerOptions, *, on_listening: Callable[[Sequence[str]], obj
         try:
             with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
                 serving = _run(application, options.access, config, listeners, on_listening)
-                runner.run(serving if log is None else _with_audit_log(log, serving))
+                runner.run(serving if log is None else _reopening(log, serving))
         finally:
             sys.setswitchinterval(before)
 
 
-async def _with_audit_log(log: AuditLog, serving: Coroutine[Any, Any, None]) -> None:
+async def _reopening(log: AuditLog, serving: Coroutine[Any, Any, None]) -> None:
     """Serve; SIGHUP has the log go on in the file that has its name by then."""
-
-    def told(reopened: "Future[Head]") -> None:
-        error = reopened.exception()
-        if error is None:
-            _say_where_it_is(log, "the audit log goes on in a new file: the head of the old one", reopened.result())
-        else:
-            facts = {"audit_log": str(log.path), "error": str(error)}
-            LOGGER.error("the audit log stays in its old file", extra={"facts": facts})
-
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, lambda: log.reopen().add_done_callback(told))
-    _say_where_it_is(log, "the audit log is open", log.head)
+    loop.add_signal_handler(signal.SIGHUP, log.reopen)
     try:
         await serving
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
-        _say_where_it_is(log, "the audit log ends", log.head)
-
-
-def _say_where_it_is(log: AuditLog, words: str, head: Head) -> None:
-    """Log the head. Why: kept elsewhere, as a server's log often is, it shows whether the log's end was cut off."""
-    facts = {"audit_log": str(log.path), "line": head.number, "head": head.digest}
-    LOGGER.info(words, extra={"facts": facts})
 
 
 def _audit_log(options: ServerOptions) -> AuditLog | None:
     if options.audit_log is None:
         return None
-    return AuditLog(options.audit_log, wall=SYSTEM_CLOCK.wall, syncs=options.audit_syncs)
+    return AuditLog(
+        options.audit_log,
+        wall=SYSTEM_CLOCK.wall,
+        syncs=options.audit_syncs,
+        rotation=options.audit_rotation,
+        on_notice=log_notice,
+    )
 
 
 class _BoundListener:

@@ -10,8 +10,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from keyplan.audit_log import AuditRecord, lines_behind
+from keyplan.audit_log import AuditRecord
 from keyplan.engine import Area, KeyRange
+from keyplan.errors import InvalidInputError
 from keyplan.operations import (
     ITSELF,
     NOTHING,
@@ -37,7 +38,7 @@ __all__ = ["DESCRIPTION", "Shell", "ShellOperations"]
 
 _NUMBER_MAX: Final = (1 << 63) - 1
 _LINES_MAX: Final = 1_000
-"""Why: so many lines are half a megabyte, and are read in a few milliseconds."""
+"""Why: so many lines are half a megabyte as a rule, and are read in a few milliseconds."""
 
 
 class Health(msgspec.Struct):
@@ -101,7 +102,7 @@ class ShellOperations:
         after: Annotated[int, Schema("Behind the line of this number.", minimum=0, maximum=_NUMBER_MAX, default=0)] = 0,
         limit: Annotated[int, Schema("At most so many.", minimum=1, maximum=_LINES_MAX, default=100)] = 100,
     ) -> list[AuditRecord]:
-        """Read the audit log of the server: what stands in its present file."""
+        """Read the audit log of the server, its older files too: about a megabyte at once, and nothing behind the last line."""
         raise NotImplementedError
 
 
@@ -159,7 +160,11 @@ class Shell(ShellOperations):
         log = self._context.audit.log
         if log is None:
             raise AnswerError(404, "not_found", "this server keeps no audit log: it was started without --audit-log")
-        return await self._context.run(lines_behind, log.path, after, limit=limit)
+        try:
+            return await self._context.run(log.lines_behind, after, limit=limit)
+        except InvalidInputError as error:
+            # Why without its words: they name files, which are nothing to an auditor.
+            raise AnswerError(503, "audit_log_unreadable", "the audit log cannot be read") from error
 
 
 class _ShellResponder(Responder):

@@ -17,6 +17,9 @@ from keyplan.apps.runm import (
     RunmRegistry,
     root_of,
 )
+from keyplan.apps.runm.client import Connection
+from keyplan.apps.runm.deployment import Rulings
+from keyplan.apps.runm.settings import ServeSettings
 from keyplan.errors import InvalidKeyError
 from keyplan.layout import BoundLayout, Kind, Only
 
@@ -362,3 +365,11 @@ def test_an_endpoint_has_a_port(raw_key: bytes) -> None:
 
 def test_every_item_says_what_it_stands_for() -> None:
     assert [item.name for item in (*Runm.spec.items, *RunmRegistry.spec.items) if not item.note] == []
+
+
+def test_the_bootstrap_token_is_shown_by_nothing() -> None:
+    assert Runm.spec.tables["bootstrap_token"].form.secrets == ((),)
+    settings = ServeSettings.of({"bootstrap_token": "sesame"}, {})
+    connection = Connection("localhost", 1, token="sesame")
+    assert settings.bootstrap_token == "sesame"
+    assert "sesame" not in repr((Rulings(bootstrap_token="sesame"), settings, connection))

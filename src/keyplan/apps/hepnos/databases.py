@@ -1,6 +1,6 @@
 """The databases of a HEPnOS store: five rings, one of each kind of object. Which there are stands in the data itself."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -131,14 +131,25 @@ class Databases:
         self.address = address
 
     @classmethod
-    def open(cls, address: Address, counts: Mapping[Kind, int], *, create: bool) -> "Databases":
-        """Open the rings; those not in `counts` as they are, or new with one database.
+    def open(
+        cls,
+        address: Address,
+        counts: Mapping[Kind, int],
+        *,
+        create: bool,
+        around: Callable[[Engine], Engine] = lambda engine: engine,
+    ) -> "Databases":
+        """Open the rings; those not in `counts` as they are, or new with one database. `around` puts an engine around each.
 
         Raises RingMismatchError when the data was written with other numbers, StoreMissingError when there is no store and none
         is to be made.
         """
         given = database_counts(address.counts())
-        opener = address.opener()
+        opened = address.opener()
+
+        def opener(kind: Kind, index: int, *, create: bool) -> Engine:
+            return around(opened(kind, index, create=create))
+
         with ExitStack() as stack:
             rings = {
                 kind: _open_ring(stack, address, opener, kind, given.get(kind, counts.get(kind, 0)), create=create)

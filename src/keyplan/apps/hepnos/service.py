@@ -76,7 +76,9 @@ def build(context: ServiceContext) -> Service:
     if not settings.store:
         raise InvalidInputError(source="hepnos.store", problem="a HEPnOS store has files of its own: name its URL")
     address = Address(settings.store, is_readonly=settings.readonly)
-    databases = Databases.open(address, database_counts(settings.databases), create=not settings.readonly)
+    databases = Databases.open(
+        address, database_counts(settings.databases), create=not settings.readonly, around=context.audit.noting
+    )
     operations = operations_of(DatabaseOperations).values()
     routes = _Responder(context, databases).routes(operations)
 

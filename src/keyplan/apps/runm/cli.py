@@ -67,6 +67,7 @@ def serve(
         access=own.access,
         audit_log=audit.audit_log,
         audit_syncs=audit.syncs(),
+        audit_rotation=audit.rotation(),
         tokens=own.tokens,
         is_open_to_anyone=own.allow_anyone,
         has_enforced_definitions=own.enforce_definitions,

@@ -1,7 +1,7 @@
 """A client of both services: their declared calls as methods, with plain values for the fields of their requests."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -31,7 +31,7 @@ class Connection:
     project: str = ""
     partition: str = ""
     roles: tuple[str, ...] = ()
-    token: str = ""
+    token: str = field(default="", repr=False)
     authority: Path | None = None
 
     @property

@@ -37,7 +37,7 @@ class Rulings:
 
     has_enforced_definitions: bool = False
     is_isolated: bool = False
-    bootstrap_token: str = ""
+    bootstrap_token: str = field(default="", repr=False)
     deleted_kept_seconds: int = 0
 
 

@@ -17,7 +17,7 @@ from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
 from keyplan.apps.runm.refusal import RefusedError, denied, invalid
 from keyplan.apps.runm.watch_places import WatchPlaces
 from keyplan.apps.runm.wire_table import RUNM, messages
-from keyplan.audit_log import Asker, bounded
+from keyplan.audit_log import Asker
 from keyplan.errors import KeyplanError
 from keyplan.grpc_status import GrpcStatus
 from keyplan.operations import Rpc
@@ -142,7 +142,7 @@ def _asker_of(admission: Admission, request: Any, context: grpc.ServicerContext)
         known_by = "token" if admission.users is None else "principal"
         return Asker(admission.who, known_by, context.peer())
     session = getattr(request, "session", None)
-    return Asker(bounded("" if session is None else session.user), "session", context.peer())
+    return Asker("" if session is None else session.user, "session", context.peer())
 
 
 class _SpokenCall:

@@ -17,7 +17,7 @@ from keyplan.apps.runm.records import (
     ProviderType,
 )
 from keyplan.apps.runm.wire_table import RUNM
-from keyplan.codec import Decimal, Percent, Text
+from keyplan.codec import Decimal, Percent, Secret, Text
 from keyplan.layout import Index, Layout, Only, Parameter, Table, Unique, Unlike, Waiver
 
 __all__ = [
@@ -228,7 +228,7 @@ class Runm(Layout, root="{prefix}runm/metadata/"):
     bootstrap_token = Table(
         "bootstrap",
         key=Only,
-        value=bytes,
+        value=Secret[bytes],
         note="K15, not in the document; D3: there only while a bootstrap token is configured",
     )
 

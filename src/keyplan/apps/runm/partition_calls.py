@@ -1,6 +1,5 @@
 """The calls on partitions: the way in from the wire, with the original's checks in its order."""
 
-import hmac
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -15,6 +14,7 @@ from keyplan.apps.runm.ordering import Options, options_of
 from keyplan.apps.runm.records import Partition
 from keyplan.apps.runm.refusal import already_exists, denied, found, invalid, missing
 from keyplan.apps.runm.wire_table import messages
+from keyplan.codec import Secret
 from keyplan.errors import AlreadyExistsError, InvalidKeyError, UniqueViolationError
 from keyplan.layout import Only
 
@@ -91,7 +91,7 @@ def bootstrap(call: GivenCall) -> Any:
 
     def work(state: State) -> None:
         stored = state.runm.bootstrap_token.get(Only())
-        if stored is None or not hmac.compare_digest(stored, given):
+        if stored is None or stored != Secret(given):
             raise failed
         state.runm.partitions.insert(uuid, record)
         state.runm.bootstrap_token.delete(Only())

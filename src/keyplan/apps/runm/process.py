@@ -1,9 +1,9 @@
 """`keyplan runm serve` as a process: the store waited for, the start keys, the server, the registry, the end."""
 
+import logging
 import os
 import signal
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ from keyplan.apps.runm.registry import registered
 from keyplan.apps.runm.server import Listening, is_local_address, serving
 from keyplan.apps.runm.settings import ServeSettings
 from keyplan.apps.runm.start import ensure_started, unreadable_indexes
-from keyplan.audit_log import AuditLog, Head
+from keyplan.audit_log import NO_ROTATION, AuditLog, Notice, Rotation
 from keyplan.engine import SYSTEM_CLOCK, Capability, Clock, Engine, open_engine
 from keyplan.errors import EngineUnavailableError, InvalidInputError, StoreUnreachableError
 from keyplan.server import ServiceAudit, Token, read_tokens, tokens_of_environment
@@ -43,6 +43,7 @@ class ServeChoices:
     access: Path | None = None
     audit_log: Path | None = None
     audit_syncs: bool = True
+    audit_rotation: Rotation = NO_ROTATION
     tokens: Path | None = None
     is_open_to_anyone: bool = False
     has_enforced_definitions: bool = False
@@ -111,20 +112,18 @@ def run_server(
 def _audited(choices: ServeChoices, path: Path) -> Generator[ServiceAudit, None, None]:
     """Open the audit log for the length of a block, in which SIGHUP has it go on in the file that has its name by then."""
 
-    def told(reopened: "Future[Head]") -> None:
-        error = reopened.exception()
-        if error is None:
-            LOGGER.warning(
-                "the audit log goes on in a new file; the head of the old one is %s", reopened.result().digest
-            )
-        else:
-            LOGGER.error("the audit log stays in its old file: %s", error)
+    def told(notice: Notice) -> None:
+        facts = " ".join(f"{name}={value!s}" for name, value in notice.facts.items())
+        LOGGER.log(logging.ERROR if notice.is_problem else logging.WARNING, "%s: %s", notice.words, facts)
 
-    def reopen() -> None:
-        log.reopen().add_done_callback(told)
-
-    with AuditLog(path, wall=SYSTEM_CLOCK.wall, syncs=choices.audit_syncs) as log:
-        before = signal.signal(signal.SIGHUP, lambda _number, _frame: call_from_signal(reopen))
+    with AuditLog(
+        path,
+        wall=SYSTEM_CLOCK.wall,
+        syncs=choices.audit_syncs,
+        rotation=choices.audit_rotation,
+        on_notice=told,
+    ) as log:
+        before = signal.signal(signal.SIGHUP, lambda _number, _frame: call_from_signal(log.reopen))
         try:
             yield ServiceAudit("runm", log)
         finally:

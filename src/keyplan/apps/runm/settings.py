@@ -215,7 +215,7 @@ class ServeSettings(RootSettings):
         Setting(
             "makes the first partition, once", variable="RUNM_METADATA_BOOTSTRAP_TOKEN", option="--bootstrap-token"
         ),
-    ] = ""
+    ] = field(default="", repr=False)
     log_level: Annotated[
         int,
         Setting("0 warnings, 1 starts and stops, 3 everything", variable="RUNM_LOG_LEVEL", option="--log-level"),

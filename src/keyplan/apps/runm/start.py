@@ -13,6 +13,7 @@ from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
 from keyplan.apps.runm.layout import IndexesKept, ObjectSubType
 from keyplan.apps.runm.names import refuse_unnamed
 from keyplan.apps.runm.records import ObjectDefinition, ObjectType, ObjectTypeScope, ProviderType
+from keyplan.codec import Secret
 from keyplan.errors import AlreadyExistsError
 from keyplan.layout import Only
 from keyplan.maintenance import list_indexes, prepare_index
@@ -139,8 +140,8 @@ def _ensure_token(deployment: Deployment, state: State) -> None:
     token = deployment.rulings.bootstrap_token
     stored = state.runm.bootstrap_token.get(Only())
     if token and state.is_empty:
-        if stored != token.encode():
-            state.runm.bootstrap_token.put(Only(), token.encode())
+        if stored != (given := Secret(token.encode())):
+            state.runm.bootstrap_token.put(Only(), given)
     elif stored is not None:
         state.runm.bootstrap_token.delete(Only())
 

@@ -66,7 +66,7 @@ class GatewayCalls:
         change=Change("transact", "{keys}"),
         **_FACTS,
     )
-    def transact(self, keys: list[str]) -> Any:
+    def transact(self, keys: str) -> Any:
         """Compare, and carry out one of two lists of requests."""
         raise NotImplementedError
 
@@ -146,7 +146,7 @@ def changed_in(declared: Operation, message: Any) -> Mapping[str, Any] | None:
 
 
 def _keys_of_transaction(message: Any) -> Mapping[str, Any] | None:
-    keys = list(dict.fromkeys(_written(message)))
+    keys = ",".join(dict.fromkeys(_written(message)))
     return {"keys": keys} if keys else None
 
 
@@ -173,7 +173,9 @@ _TO_THE_LAST: Final = b"\0"
 
 
 def _text(key: bytes) -> str:
-    return key.decode("utf-8", "backslashreplace")
+    """A key as text. Escaped is what could be taken for a byte, for two keys or for a range: no name looks like another."""
+    escaped = key.replace(b"\\", b"\\\\").replace(b",", b"\\,").replace(b"..", b".\\.")
+    return escaped.decode("utf-8", "backslashreplace")
 
 
 _ARGUMENTS: Final[Mapping[str, Callable[[Any], Mapping[str, Any] | None]]] = {
