@@ -198,13 +198,18 @@ class Row:
         without: Mapping[str, str],
         settings: Mapping[str, str] | None = None,
         has_data: bool = True,
+        has_places: bool = True,
     ) -> None:
-        """`has_data`: what is deleted is gone. Without it, what the protocol shows outlives the data: a tombstone, a log."""
+        """`has_data`: what is deleted is gone. Without it, what the protocol shows outlives the data: a tombstone, a log.
+
+        `has_places`: grants are on names and what begins with them. Without it, on operations, whatever they are asked about.
+        """
         self.name = name
         self.services = services
         self.without = without
         self.settings = settings
         self.has_data = has_data
+        self.has_places = has_places
         self.attacks: dict[str, Attack] = {}
         self.writing: set[str] = set()
         """Attacks that write: who may only read gets no further than others."""

@@ -77,14 +77,15 @@ def page_token(attacker: Attacker) -> Answer:
 def count(attacker: Attacker) -> Answer:
     """Go through pages of one: that another one follows tells that there is one."""
     shown, pages, token = 0, 0, ""
-    is_own = attacker.who == attacker.place.application
+    is_of_another = attacker.who in {"bank", "shop"} and attacker.who != attacker.place.application
+    own = 1 if is_of_another else 0
     while True:
         told = attacker.ask("GET", f"/keyspaces?limit=1&page_token={quote(token)}")
         if told.status != 200:
             return told
         shown, pages, token = shown + len(told.json()["keyspaces"]), pages + 1, told.json()["next_page_token"]
         if not token:
-            return Answer(200, f"{shown} in {pages}", is_reached=pages > max(shown, 1) or (is_own and shown > 0))
+            return Answer(200, f"{shown} in {pages}", is_reached=pages > max(shown, 1) or shown > own)
 
 
 @ROW.attack("write", writes=True)

@@ -29,6 +29,7 @@ __all__ = [
     "TOKENS",
     "VALUE",
     "VOID",
+    "Grants",
     "Place",
     "World",
     "policy_of",
@@ -76,6 +77,7 @@ NAMES: Final = ("ada", "bank", "shop", "cell", "reader", "auditor", "nothing")
 TOKENS: Final = {name: f"the-token-of-{name}-0123456789abcdef" for name in NAMES}
 
 Grants = dict[str, str]
+"""For each act what it is granted on; several targets have blanks between them."""
 
 GRANTS: Final[dict[str, Grants]] = {
     "ada": dict.fromkeys(("read", "write", "administer", "audit"), "everything"),
@@ -92,7 +94,7 @@ def policy_of(grants: dict[str, Grants]) -> str:
     """Return the access file of these principals."""
     return "".join(
         f'[principals.{name}]\ntokens = ["sha256:{sha256(TOKENS[name].encode()).hexdigest()}"]\n'
-        + "".join(f'{act} = ["{on}"]\n' for act, on in acts.items())
+        + "".join(f"{act} = {on.split()}\n" for act, on in acts.items())
         + "\n"
         for name, acts in grants.items()
     )

@@ -211,6 +211,14 @@ def test_grants_on_prefixes_do_not_look_at_the_registry(memory: Engine) -> None:
     made(memory)
     reach = GrantedReach(memory, lambda: grants)
     grants = tuple(on(OnPrefix(b"/service/")))
-    assert not reach.is_of_registry
+    assert reach.must_look, "nothing is known yet"
     assert reach() == Reach([Area(KeyRange.of_prefix(b"/service/"), can_write=True)])
+    assert not reach.must_look
+    grants = tuple(grants)
+    assert not reach.must_look, "it is the same object"
+    grants = tuple(on(OnPrefix(b"/service/")))
+    assert reach.must_look
+    grants = tuple(on(OnKeySpace("orders")))
+    reach()
+    assert reach.must_look, "the registry may have changed"
     assert not any(key_range == ALL_KEYS for key_range in (part.range for part in reach().stretches))

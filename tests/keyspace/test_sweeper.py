@@ -10,9 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keyplan.engine import Commit, DeleteRange, Engine, MemoryEngine, Put, WrappedEngine, open_engine
+from keyplan.engine import Commit, DeleteRange, Engine, KeyRange, MemoryEngine, Put, WrappedEngine, open_engine
 from keyplan.errors import IllegalTransitionError, InvalidArgumentError
-from keyplan.keyspace import Founding, KeySpaces, MarkKind, Stage, State, Sweeper, open_key_space
+from keyplan.keyspace import (
+    BOOK_OF_DIRECTORIES,
+    BOOK_OF_FILES,
+    Founding,
+    KeySpaces,
+    MarkKind,
+    Stage,
+    State,
+    Sweeper,
+    open_key_space,
+)
 from keyplan.testing.faults import FakeClock
 from tests.keyspace.stores import put_raw, raw_content, swept
 
@@ -60,6 +70,24 @@ def test_a_sweep_goes_batch_by_batch_and_goes_on_where_it_was(memory: Engine) ->
         (Stage.COMPLETED, 20),
     ]
     assert Sweeper(registry).step("b").stage is Stage.NOT_DELETING
+
+
+def test_what_services_keep_beside_the_keys_goes_with_them(memory: Engine) -> None:
+    registry = KeySpaces(memory)
+    registry.configure({"keyspace-api-enabled": True})
+    registry.adopt("ledger", "bank", b"/bank/".hex(), allow_legacy_prefix=True)
+    of_bank = {b"/bank/a", b"/bank/dir/b", b"/bank/dir", b"/bank", b"/bank/"}
+    of_others = {b"/bankrupt/a", b"/bank0", b"/ban", b"/", b"/bank.", b"\xff"}
+    books = {kind: {kind + key for key in of_bank | of_others} for kind in (BOOK_OF_FILES, BOOK_OF_DIRECTORIES)}
+    beside = {b"\x00e2s", b"\x00e2h/bank/a", b"\x00e2i"}
+    put_raw(memory, b"/bank/a", b"/bank/dir/b", *books[BOOK_OF_FILES], *books[BOOK_OF_DIRECTORIES], *beside)
+    registry.delete("ledger")
+    assert Sweeper(registry, batch_keys=2).sweep("ledger").deleted_keys == 2
+    with memory.snapshot() as state:
+        left = set(state.keys(KeyRange.of_prefix(b"\x00e2")))
+    # A file of the name of the directory is nobody's of the key space.
+    files = {BOOK_OF_FILES + key for key in of_others | {b"/bank"}}
+    assert left == files | {BOOK_OF_DIRECTORIES + key for key in of_others} | beside
 
 
 def test_the_rate_is_kept_by_waiting_after_each_batch(memory: Engine) -> None:

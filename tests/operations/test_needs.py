@@ -38,6 +38,8 @@ OPEN = {
     "bootstrap",  # The token in the request is the grant.
     # What is asked for is asked of the caller's own store: what it may not see is not there.
     *("rangeEtcd", "watchEtcd", "getEtcdStatus", "listEtcdGateways", "authenticateEtcd"),
+    # The gateways tell who and where they are, to whoever has a token; how busy they are is for who is granted that.
+    *("getEtcdMachines", "getEtcdMembers", "getEtcdLeader", "getEtcdOwnStatistics", "getEtcdLeaderStatistics"),
     *("enterExplorer", "exploreStore", "findKey", "exploreArea", "exploreLevel", "exploreRecords", "exploreKey"),
     *("exploreRawKeys", "exploreLive", "exploreRawLive", "streamChanges", "streamRawChanges"),
     *("listHepnosDatabases", "getHepnosValues", "listHepnosKeys", "countHepnosKeys", "putHepnosPairs", "commitHepnos"),

@@ -13,6 +13,7 @@ from keyplan.keyspace.answers import (
     Usage,
 )
 from keyplan.keyspace.audit import Acts, AuditVerdict, verified
+from keyplan.keyspace.books import BOOK_OF_DIRECTORIES, BOOK_OF_FILES
 from keyplan.keyspace.creation import Founding
 from keyplan.keyspace.desired import (
     Applied,
@@ -85,6 +86,8 @@ from keyplan.keyspace.unmanaged import Unmanaged, unmanaged
 __all__ = [
     "AUDIT_LIMIT_MAX",
     "BATCH_KEYS_DEFAULT",
+    "BOOK_OF_DIRECTORIES",
+    "BOOK_OF_FILES",
     "DATA_KEYS",
     "GENERATION_MAX",
     "LIST_LIMIT_DEFAULT",

@@ -93,13 +93,15 @@ class GrantedReach:
         return held.reach if held is not None and held.grants is self._grants() else self.renewed()
 
     @property
-    def is_of_registry(self) -> bool:
-        """Tell whether what the reach is depends on the registry."""
-        return any(isinstance(grant.on, OnKeySpace | OnApplication) for grant in self._grants())
+    def must_look(self) -> bool:
+        """True when a request has to begin with `renewed`: the reach depends on the registry, or the grants have changed."""
+        held, grants = self._held, self._grants()
+        return held is None or held.grants is not grants or _is_of_registry(grants)
 
     def renewed(self) -> Reach:
         """Return the reach as grants and registry are now; the same object as before where nothing changed."""
-        grants, is_of_registry = self._grants(), self.is_of_registry
+        grants = self._grants()
+        is_of_registry = _is_of_registry(grants)
         with self._engine.snapshot() as state:
             head = state.value(_HEAD_KEY) if is_of_registry else None
             held = self._held
@@ -110,6 +112,10 @@ class GrantedReach:
             reach = held.reach
         self._held = _Held(grants, head, reach)
         return reach
+
+
+def _is_of_registry(grants: Iterable[Grant]) -> bool:
+    return any(isinstance(grant.on, OnKeySpace | OnApplication) for grant in grants)
 
 
 def _areas(reads: set[_Part], writes: set[_Part]) -> Iterator[Area]:

@@ -1,5 +1,7 @@
 """One batch of a deletion: what it waits for, the next keys to go, the end with its proof. Who asks for batches: sweeper.py.
 
+With the keys goes what services keep beside them (books.py).
+
 Every batch is one commit with its new cursor, so that whoever is killed, or meets another, leaves a removal that goes on.
 """
 
@@ -18,6 +20,7 @@ from keyplan.errors import (
     KeySpaceNotFoundError,
 )
 from keyplan.keyspace.answers import KeySpace
+from keyplan.keyspace.books import books_of
 from keyplan.keyspace.layout import KeySpaceRegistry, SessionKey
 from keyplan.keyspace.lifecycle import complete_deletion
 from keyplan.keyspace.names import seconds_of
@@ -84,12 +87,16 @@ class Removal:
             waits_for = self._waits_for(registry, record, deletion)
         if waits_for:
             return SweepProgress(name, Stage.WAITING, deletion.deleted_keys, waits_for)
-        data = KeyRange.of_prefix(bytes.fromhex(record.prefix))
-        found = self._batch(_rest_of(data, deletion.cursor)) or self._batch(data)
-        if not found:
-            return self._completed(name, deletion)
-        deleted = self._removed(name, deletion, _range_of(found), len(found))
-        return SweepProgress(name, Stage.SWEEPING, deleted, removed_keys=len(found))
+        prefix = bytes.fromhex(record.prefix)
+        data = KeyRange.of_prefix(prefix)
+        for part in (data, *books_of(prefix)):
+            found = self._batch(_rest_of(part, deletion.cursor)) or self._batch(part)
+            if found:
+                # Why none of a book's: what is counted are the application's keys.
+                count = len(found) if part is data else 0
+                deleted = self._removed(name, deletion, _range_of(found), count)
+                return SweepProgress(name, Stage.SWEEPING, deleted, removed_keys=len(found))
+        return self._completed(name, deletion)
 
     def wipe_batch(self, keyspace: KeySpace) -> int:
         """Remove a batch of what a key space in the state RESTORING holds; return how many keys, 0 at the end.
@@ -99,7 +106,8 @@ class Removal:
         """
         if keyspace.state is not State.RESTORING:
             raise IllegalTransitionError(name=keyspace.name, state=str(keyspace.state), asked="wipe")
-        found = self._batch(keyspace.key_range)
+        parts = (keyspace.key_range, *books_of(keyspace.raw_prefix))
+        found = next(filter(None, map(self._batch, parts)), [])
         if found:
             with self._store.transaction() as transaction:
                 fence = KeySpaceRegistry(transaction).fences.get(keyspace.name)

@@ -37,7 +37,6 @@ T = TypeVar("T")
 WHOLE_STORE: Final[Mapping[str, str]] = {
     "keyspaces": "it says whose each key is, looks whether a new prefix is free, and removes what deleted key spaces held",
     "etcd-v2": "its ledger numbers every change of the store, whoever makes it",
-    "explorer": "it reads the registry, and key spaces in states in which their owners may not",
 }
 """The services that have the server's engine, each with the reason."""
 

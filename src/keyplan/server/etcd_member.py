@@ -44,6 +44,7 @@ __all__ = [
     "answer_unknown",
     "cleaned_path",
     "has_caller",
+    "insufficient_credentials",
     "is_reserved",
     "load_identity",
     "not_found_route",
@@ -211,10 +212,14 @@ class EtcdRoute(Route):
             headers = {**_NOSNIFF, "Allow": ",".join(self._allowed)}
             await Response("Method Not Allowed\n", 405, headers, "text/plain")(scope, receive, send)
         elif self._needs_caller and not has_caller(scope):
-            body = b'{"message":"Insufficient credentials"}'
-            await Response(body, 401, media_type="application/json")(scope, receive, send)
+            await insufficient_credentials()(scope, receive, send)
         else:
             await self.app(scope, receive, send)
+
+
+def insufficient_credentials() -> Response:
+    """Return what etcd answers of what is no key to those who may not ask for it."""
+    return Response(b'{"message":"Insufficient credentials"}', 401, media_type="application/json")
 
 
 def has_caller(scope: Scope) -> bool:

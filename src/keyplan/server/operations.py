@@ -78,7 +78,7 @@ class Responder:
             await self.admit_body(operation, target, arguments)
             arguments |= read_body(operation, await self.read(request, operation, kind))
         if not is_decided:
-            await self._decide(request, operation, arguments)
+            await self.decide(request, operation, arguments)
         if operation.change is None or self.context.audit.log is None:
             return await self.perform(request, operation, target, arguments)
         # Why here: whoever is refused has changed nothing, and whoever is answered stands in the audit log by then.
@@ -109,11 +109,14 @@ class Responder:
         named = operation.needs.on.parameter
         if named and named not in arguments:
             return False
-        await self._decide(request, operation, arguments)
+        await self.decide(request, operation, arguments)
         return True
 
-    async def _decide(self, request: Request, operation: Operation, arguments: Mapping[str, Any]) -> None:
-        """Return if who asks has what an operation needs. Raises AccessDeniedError."""
+    async def decide(self, request: Request, operation: Operation, arguments: Mapping[str, Any]) -> None:
+        """Return if who asks has what an operation needs, as grants are now. Raises AccessDeniedError.
+
+        Decided before a request is performed. Whoever lets one wait asks again before something is told.
+        """
         access, caller, need = self.context.access, caller_of(request), operation.needs
         # Why without a caller: only a service with a log-in of its own hears of such a request, and decides about it itself.
         if access.policy is None or caller is None or need.on.kind is OnKind.NOTHING or not self.is_by_grants(request):

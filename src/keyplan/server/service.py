@@ -92,7 +92,8 @@ class ServiceContext:
         With an access file it holds what they are granted; without one it is the whole store, at no cost.
         """
         store = self.stores.of(caller)
-        if store.granted is not None and store.granted.is_of_registry:
+        # Why also where the registry is not asked: who asks for the reach in the event loop is not to wait for the store there.
+        if store.granted is not None and store.granted.must_look:
             await self.read(store.granted.renewed)
         return store
 

@@ -1,5 +1,6 @@
 """CloudChamber behind an access file: accounts log in as ever, principals may what they are granted, nobody gets further."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +19,7 @@ from keyplan.errors import InvalidInputError
 from keyplan.server import Access, Closing, PolicyAccess, ServiceContext, Stores, Workers
 from keyplan.server.peers import User, set_peer
 from keyplan.store import IndexStage, IndexState, Store, index_state_key, index_state_value
+from keyplan.testing.engine_suite import eventually
 from tests.apps.cloudchamber.site import Site, site_of
 from tests.apps.cloudchamber.web import SETTINGS
 
@@ -145,6 +147,33 @@ def test_a_principal_waits_as_itself(site: Site) -> None:
         assert [change["key"] for change in changes] == ["racks/r2"]
 
     site.run(act)
+
+
+@pytest.mark.parametrize("path", ["/api/watch?revision=0", "/api/watch?tick=1000", "/api/logs"])
+def test_who_waits_is_told_nothing_once_their_grant_has_gone(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[PolicyAccess] = []
+    allows = PolicyAccess.allows
+
+    def noted(access: PolicyAccess, *asked: Any) -> bool:
+        looked.append(access)
+        return allows(access, *asked)
+
+    async def act(site: Site) -> None:
+        waiting = asyncio.create_task(ask(site, "robot", "GET", path))
+        await asyncio.to_thread(eventually, lambda: looked)
+        (tmp_path / "access.toml").write_text(principal("robot"))
+        # A server looks at its file once in a second.
+        await asyncio.to_thread(eventually, lambda: looked[0].policy.named("ada") is None)
+        CloudChamber(site.store).racks.insert("r1", Rack())
+        assert (await site.client().get("/api/racks")).status_code == 403
+        status, text = said(await waiting)
+        assert (status, text.startswith("CloudChamber: no grant allows this")) == (403, True), text
+
+    monkeypatch.setattr(PolicyAccess, "allows", noted)
+    with served(tmp_path) as site:
+        site.run(act)
 
 
 def test_a_user_of_the_machine_is_a_principal_and_may_still_log_in(site: Site) -> None:

@@ -48,7 +48,9 @@ def test_a_deep_record_does_not_end_the_live_stream(engine: Engine, depth: int) 
     async def main() -> None:
         areas = areas_of_all(engine, LayoutBook({"layout": NAME}))
         streams = LiveStreams(Closing())
-        answer = await streams.open(lambda: TypedSource(areas, ItemRequest("-", "Deep", "things", ()), after=""))
+        answer = await streams.open(
+            lambda: TypedSource(areas, ItemRequest("-", "Deep", "things", ()), after=""), who="ada"
+        )
         heard = Heard(answer.events())
         assert (await heard.next())[0] == "open"
         pairs = ((b"deep/things/deep", nested(depth)), (b"deep/things/z", b'{"b":2}'))

@@ -59,7 +59,7 @@ def typed(areas: Areas, item: str = "items", *words: str, after: str = "") -> Ca
 def test_changes_are_told_and_resumed_behind_the_last_one_read(areas: Areas, shop: Shop) -> None:
     async def main() -> None:
         streams = LiveStreams(Closing())
-        answer = await streams.open(typed(areas, "items", "a"))
+        answer = await streams.open(typed(areas, "items", "a"), who="ada")
         heard = Heard(answer.events())
         name, place, _ = await heard.next()
         assert (name, bool(place)) == ("open", True)
@@ -73,7 +73,7 @@ def test_changes_are_told_and_resumed_behind_the_last_one_read(areas: Areas, sho
         assert (changed[2]["old"]["title"], changed[2]["new"]["title"]) == ("Nine", "Neun")
         assert removed[2]["href"] == f"/explore/in/-/key?hex={b'shop/items/a/9'.hex()}"
         answer.close()
-        again = await streams.open(typed(areas, "items", "a", after=inserted[1]))
+        again = await streams.open(typed(areas, "items", "a", after=inserted[1]), who="ada")
         heard = Heard(again.events())
         assert (await heard.next())[0] == "open"
         assert [(await heard.next())[:2] for _ in range(2)] == [changed[:2], removed[:2]]
@@ -85,7 +85,7 @@ def test_changes_are_told_and_resumed_behind_the_last_one_read(areas: Areas, sho
 
 def test_an_index_can_be_watched(areas: Areas, shop: Shop) -> None:
     async def main() -> None:
-        answer = await LiveStreams(Closing()).open(typed(areas, "by_colour", "red"))
+        answer = await LiveStreams(Closing()).open(typed(areas, "by_colour", "red"), who="ada")
         heard = Heard(answer.events())
         await heard.next()
         shop.items.update(ItemKey("a", "1"), Item("Ada's notes", "blue"))
@@ -97,7 +97,7 @@ def test_an_index_can_be_watched(areas: Areas, shop: Shop) -> None:
 
 def test_a_record_that_cannot_be_read_is_told_and_what_follows_it_too(areas: Areas, shop: Shop, engine: Engine) -> None:
     async def main() -> None:
-        answer = await LiveStreams(Closing()).open(typed(areas))
+        answer = await LiveStreams(Closing()).open(typed(areas), who="ada")
         heard = Heard(answer.events())
         await heard.next()
         engine.commit(Commit((), (Put(b"shop/items/a/8", b"{oops"),)))
@@ -113,7 +113,7 @@ def test_a_record_that_cannot_be_read_is_told_and_what_follows_it_too(areas: Are
 def test_raw_keys_have_the_id_of_their_revision_only_at_its_end(areas: Areas, engine: Engine) -> None:
     async def main() -> None:
         streams = LiveStreams(Closing())
-        answer = await streams.open(lambda: RawSource(areas, "-", b"x/", after=""))
+        answer = await streams.open(lambda: RawSource(areas, "-", b"x/", after=""), who="ada")
         heard = Heard(answer.events())
         await heard.next()
         revision = engine.commit(Commit((), (Put(b"x/1", b"\x00<b>"), Put(b"x/2", b""), Put(b"y", b""))))
@@ -131,7 +131,7 @@ def test_raw_keys_have_the_id_of_their_revision_only_at_its_end(areas: Areas, en
 def test_the_server_s_signal_ends_a_stream(areas: Areas) -> None:
     async def main() -> None:
         closing = Closing()
-        answer = await LiveStreams(closing).open(typed(areas))
+        answer = await LiveStreams(closing).open(typed(areas), who="ada")
         heard = Heard(answer.events())
         await heard.next()
         asyncio.get_running_loop().call_soon(closing.set)
@@ -145,12 +145,26 @@ def test_the_server_s_signal_ends_a_stream(areas: Areas) -> None:
 def test_there_are_not_more_streams_than_so_many(areas: Areas) -> None:
     async def main() -> None:
         streams = LiveStreams(Closing(), streams_max=1)
-        first = await streams.open(typed(areas))
+        first = await streams.open(typed(areas), who="ada")
         with pytest.raises(AnswerError) as caught:
-            await streams.open(typed(areas))
+            await streams.open(typed(areas), who="ada")
         assert (caught.value.status, caught.value.code) == (503, "overloaded")
         first.close()
-        (await streams.open(typed(areas))).close()
+        (await streams.open(typed(areas), who="ada")).close()
+
+    asyncio.run(main())
+
+
+def test_one_caller_leaves_room_for_others(areas: Areas) -> None:
+    async def main() -> None:
+        streams = LiveStreams(Closing(), of_caller_max=1)
+        first = await streams.open(typed(areas), who="ada")
+        with pytest.raises(AnswerError, match="you have as many"):
+            await streams.open(typed(areas), who="ada")
+        (await streams.open(typed(areas), who="bob")).close()
+        first.close()
+        (await streams.open(typed(areas), who="ada")).close()
+        assert streams.number == 0
 
     asyncio.run(main())
 
@@ -160,15 +174,15 @@ def test_a_history_that_is_gone_and_a_token_of_another_list_are_refused(
 ) -> None:
     async def main() -> None:
         streams = LiveStreams(Closing())
-        answer = await streams.open(typed(areas))
+        answer = await streams.open(typed(areas), who="ada")
         token = (await Heard(answer.events()).next())[1]
         answer.close()
         with pytest.raises(InvalidWatchTokenError):
-            await streams.open(typed(areas, "visitors", after=token))
+            await streams.open(typed(areas, "visitors", after=token), who="ada")
         shop.items.insert(ItemKey("a", "8"), Item("Eight"))
         engine.compact(shop.items.insert(ItemKey("a", "9"), Item("Nine")))
         with pytest.raises(HistoryCompactedError):
-            await streams.open(typed(areas, after=token))
+            await streams.open(typed(areas, after=token), who="ada")
         assert streams.number == 0
 
     asyncio.run(main())

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum, auto
+from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -260,6 +261,9 @@ class ChamberResponder(Responder):
             _require_text(request.scope)
             asked.session = await self._session_of(request)
             asked.principal = self._principal_of(request, asked)
+            if asked.principal is not None:
+                # Why without arguments: what these operations need is on themselves.
+                asked.decide = partial(self.decide, request, operation, {})
             response = await super().respond(request, operation)
         except (RefusedError, AnswerError, KeyplanError) as error:
             refusal = error if isinstance(error, RefusedError) else refusal_of(error)

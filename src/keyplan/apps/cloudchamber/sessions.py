@@ -7,14 +7,14 @@ password: whoever asks for a session compares it with the store, so that several
 import hashlib
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from starlette.requests import Request
 
 from keyplan.apps.cloudchamber.records import User
-from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, permission_denied
+from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, no_session, permission_denied
 from keyplan.engine import Clock
 from keyplan.layout import Versioned
 
@@ -135,17 +135,23 @@ class SessionTable:
         self._by_secret = {mark: one for mark, one in self._by_secret.items() if one.expires_at > now}
 
 
+async def _refuse() -> None:
+    raise no_session()
+
+
 @dataclass
 class AuthenticatedRequest:
     """A request over HTTP and its session; None: nobody is logged in. What becomes of the cookie stands here, too.
 
     `principal` is who asks without a session, by the server's access file, and was granted what the request is for. Trap: it is
-    the name of no account, though an account may have the same.
+    the name of no account, though an account may have the same. `decide` returns while the grant is there; it raises
+    AccessDeniedError, and for nobody RefusedError.
     """
 
     http: Request
     session: Session | None
     principal: str | None = None
+    decide: Callable[[], Awaitable[None]] = _refuse
     opened: Session | None = None
     is_logged_out: bool = False
 

@@ -75,7 +75,8 @@ class Waiting:
         """Wait until `is_over`, asked after every wake-up, or until the time is over; return whether it is.
 
         `seconds_to_next` says when to ask again although nothing wakes it. Raises RefusedError: 503 when the server stops, the
-        client is gone, or too many wait; 429 when this user waits too often; 403 when nobody is logged in any more.
+        client is gone, or too many wait; 429 when this user waits too often; 403 when nobody is logged in any more. Raises
+        AccessDeniedError when a principal's grant is gone.
         """
         user = request.waits_as
         if self._of_users[user] >= WAITING_OF_USER_MAX:
@@ -88,8 +89,8 @@ class Waiting:
             while True:
                 if self._closing.is_set or await request.http.is_disconnected():
                     raise RefusedError(503, "the server stops, or nobody waits any more", headers={"Retry-After": "1"})
-                if not self._is_let_in(request):
-                    raise no_session()  # Why: whoever logged out, or was logged out, is told nothing more.
+                # Why each time: whoever logged out, was logged out or has lost their grant is told nothing more.
+                await self._check_is_let_in(request)
                 if is_over():
                     return True
                 left = None if ends_at is None else ends_at - self._clock.monotonic()
@@ -101,7 +102,8 @@ class Waiting:
             self._of_users[user] -= 1
             self._of_users += Counter()  # Why: it forgets who waits for nothing.
 
-    def _is_let_in(self, request: AuthenticatedRequest) -> bool:
+    async def _check_is_let_in(self, request: AuthenticatedRequest) -> None:
         if request.session is None:
-            return request.principal is not None
-        return self._sessions.is_open(request.session)
+            await request.decide()
+        elif not self._sessions.is_open(request.session):
+            raise no_session()

@@ -48,6 +48,10 @@ _WAIT_SECONDS_MAX: Final = 5.0
 """Why: etcd answers after 5 to 7 s that it could not find out; clients' own limits are about ten."""
 
 
+_END_OPERATIONS: Final = 4
+"""What the end of a directory adds to a commit beside its event: its record, and three ranges."""
+
+
 class Uncounted(NamedTuple):
     """A change without a number: the one at `position` among those of its revision that v2 can see."""
 
@@ -152,28 +156,34 @@ def _is_visible(event: Event) -> bool:
 
 @dataclass
 class Backfill:
-    """Adds changes to a writes. `is_lease_over` tells the end of a lease from a deletion."""
+    """Adds changes to a commit's writes, of which it takes `operations_max`.
+
+    `is_lease_over` tells the end of a lease from a deletion.
+    """
 
     writes: WriteSet
     tree: Tree
     journal: Journal
     state: State
     is_lease_over: Callable[[int], bool]
+    operations_max: int
 
-    def settle(self, pending: Sequence[Uncounted], *, up_to: int, operations_max: int) -> tuple[int, int, bool]:
+    def settle(self, pending: Sequence[Uncounted], *, up_to: int) -> tuple[int, int, bool]:
         """Count changes in order while the commit has room. Return (settled, position), and whether that is all of them.
 
         After the end of a directory nothing more is added: the commit removes whole ranges then.
         """
-        paths = [each.event.key.decode() for each in pending[:operations_max] if each.event.key not in DIRECTORIES]
+        paths = [
+            each.event.key.decode() for each in pending[: self.operations_max] if each.event.key not in DIRECTORIES
+        ]
         self.writes.reads.fetch_many(dict.fromkeys(key for path in paths for key in keys_about(path)))
         removed = self._removed_untold(pending)
-        for each in pending:
+        for number, each in enumerate(pending, start=1):
             # Why: one change writes its event and record, drops an old event, and may make a record for each level above; when
             # it was removed untold, that is an event more.
-            if self.writes.operations + 6 + each.event.key.count(b"/") > operations_max or self.writes.has_ranges:
+            if self.writes.operations + 6 + each.event.key.count(b"/") > self.operations_max or self.writes.has_ranges:
                 return each.revision - 1, each.position, False
-            self._count(each)
+            self._count(each, pending[number:])
             if each in removed and each.event.entry is not None:
                 self._end_file(each.event.key.decode(), each.event.entry, each.revision)
         return up_to, 0, not self.writes.has_ranges
@@ -196,11 +206,11 @@ class Backfill:
             is_gone[event.key] = event.entry is not None and event.previous is None
         return removed
 
-    def _count(self, uncounted: Uncounted) -> None:
+    def _count(self, uncounted: Uncounted, later: Sequence[Uncounted]) -> None:
         event = uncounted.event
         if event.key in DIRECTORIES:
             if event.previous is not None:
-                self._end_directory(directory_path(event.key), event.previous, uncounted.revision)
+                self._end_directory(directory_path(event.key), event.previous, uncounted.revision, later)
         elif event.kind is EventKind.DELETED:
             if event.previous is not None:
                 self._end_file(event.key.decode(), event.previous, uncounted.revision)
@@ -231,10 +241,12 @@ class Backfill:
                 return
             self.writes.delete(directory_key(ancestor))
 
-    def _end_directory(self, path: str, previous: Entry, revision: int) -> None:
+    def _end_directory(self, path: str, previous: Entry, revision: int, later: Sequence[Uncounted]) -> None:
         if previous.lease == NO_LEASE:
-            # Why kept: no lease ended it. Somebody removed the record, to mend one that was damaged for instance.
-            if self.writes.holds_any(below(path)):
+            # Why kept: no lease ended it. Somebody removed the record, to mend one that was damaged for instance. Why not for
+            # what was written since: with a key space go its keys and its records, and the next one is another's.
+            inside = self.writes.reads.look_through(below(path), keys_only=True)
+            if any(entry.mod_revision <= revision for entry in inside):
                 self.writes.put(directory_key(path), pack(DirectoryRecord(self.state.floor, self.state.floor)))
             return
         try:
@@ -243,7 +255,22 @@ class Backfill:
             record = DirectoryRecord(self.state.floor, self.state.floor)
         before = Node(path, None, record.created, record.modified, record.expires_nanoseconds)
         self.journal.record(Action.EXPIRE, before._replace(modified=self.journal.next_index), before, revision=revision)
-        erase_directory(self.writes, path)
+        kept = self._written_since(path, revision, later)
+        # Why nothing is removed where there are too many: each parts the range, and a commit has a bound.
+        if not kept or self.writes.operations + _END_OPERATIONS + len(kept) <= self.operations_max:
+            erase_directory(self.writes, path, kept=kept)
+
+    def _written_since(self, path: str, revision: int, later: Sequence[Uncounted]) -> list[bytes]:
+        """Return the keys below a directory that were written after its end, in order.
+
+        They are no part of what has ended: the key space may be another owner's since.
+        """
+        inside = below(path)
+        written = {
+            change.event.key for change in later if change.event.entry is not None and change.event.key in inside
+        }
+        found = ((key, self.writes.get(key)) for key in sorted(written))
+        return [key for key, entry in found if entry is not None and entry.mod_revision > revision]
 
     def _before(self, path: str, previous: Entry) -> Node:
         try:

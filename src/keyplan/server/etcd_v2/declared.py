@@ -6,7 +6,7 @@ in forms.py and answers.py: what is declared of them is that they are JSON, or t
 
 from typing import Any, Final
 
-from keyplan.operations import ITSELF, Act, Change, Contract, Need, operation, prefix
+from keyplan.operations import ITSELF, NOTHING, Act, Change, Contract, Need, operation, prefix
 
 __all__ = ["CONTRACT", "PREFIX", "Keys", "Members"]
 
@@ -21,7 +21,8 @@ CONTRACT: Final = Contract(
 _KEY: Final = f"{PREFIX}/{{path}}"
 _EVENT: Final = "An event or a node, as etcd's v2 API writes it."
 _TO_WRITE: Final = Need(Act.WRITE, prefix("path"))
-_TO_READ: Final = Need(Act.READ, ITSELF)
+# Why on nothing: clients look for the gateways before they ask for keys, and are told nothing of what is stored.
+_TO_ASK: Final = Need(Act.READ, NOTHING)
 
 
 class Keys:
@@ -51,32 +52,32 @@ class Keys:
 class Members:
     """What the gateways tell of themselves, as etcd's members; `MembersRoutes` has the methods."""
 
-    @operation("GET", "/v2/machines", name="getEtcdMachines", needs=_TO_READ, answers="It.")
+    @operation("GET", "/v2/machines", name="getEtcdMachines", needs=_TO_ASK, answers="It.")
     def machines(self) -> str:
         """The addresses of the gateways, as text."""
         raise NotImplementedError
 
-    @operation("GET", "/v2/members", name="getEtcdMembers", needs=_TO_READ, answers="It.", has_slash=True)
+    @operation("GET", "/v2/members", name="getEtcdMembers", needs=_TO_ASK, answers="It.", has_slash=True)
     def members(self) -> Any:
         """The gateways as members of an etcd cluster."""
         raise NotImplementedError
 
-    @operation("GET", "/v2/members/leader", name="getEtcdLeader", needs=_TO_READ, answers="It.")
+    @operation("GET", "/v2/members/leader", name="getEtcdLeader", needs=_TO_ASK, answers="It.")
     def leader(self) -> Any:
         """The member that leads."""
         raise NotImplementedError
 
-    @operation("GET", "/v2/stats/self", name="getEtcdOwnStatistics", needs=_TO_READ, answers="It.")
+    @operation("GET", "/v2/stats/self", name="getEtcdOwnStatistics", needs=_TO_ASK, answers="It.")
     def own_statistics(self) -> Any:
         """Who answers, and since when."""
         raise NotImplementedError
 
-    @operation("GET", "/v2/stats/store", name="getEtcdStoreStatistics", needs=_TO_READ, answers="It.")
+    @operation("GET", "/v2/stats/store", name="getEtcdStoreStatistics", needs=Need(Act.READ, ITSELF), answers="It.")
     def store_statistics(self) -> Any:
         """Counters of requests."""
         raise NotImplementedError
 
-    @operation("GET", "/v2/stats/leader", name="getEtcdLeaderStatistics", needs=_TO_READ, answers="It.")
+    @operation("GET", "/v2/stats/leader", name="getEtcdLeaderStatistics", needs=_TO_ASK, answers="It.")
     def leader_statistics(self) -> Any:
         """Followers of the leader: none."""
         raise NotImplementedError

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from keyplan.engine import Clock, Reads, Snapshot, WriteSet
+from keyplan.engine import Clock, KeyRange, Reads, Snapshot, WriteSet
 from keyplan.errors import EngineError
 from keyplan.server.access import Caller
 from keyplan.server.answers import AnswerError
@@ -20,8 +20,8 @@ from keyplan.server.etcd_v2.hub import Hub, Waiter
 from keyplan.server.etcd_v2.ledger import Ledger, Outcome, denied, state_in
 from keyplan.server.etcd_v2.operations import Done, Operation
 from keyplan.server.etcd_v2.reach import is_seen, may_write, part_shown
-from keyplan.server.etcd_v2.records import STATE_KEY, Action, EventRecord, State
-from keyplan.server.etcd_v2.tree import Tree, children, keys_about, seen_below, subtree
+from keyplan.server.etcd_v2.records import STATE_KEY, Action, EventRecord, State, directories_of
+from keyplan.server.etcd_v2.tree import Tree, below, children, is_within, keys_about, seen_below, subtree
 from keyplan.server.logs import LOGGER
 from keyplan.server.service import ServiceContext
 
@@ -321,12 +321,19 @@ class Gateway:
         if 0 < wait_index <= state.cleared:
             cause = f"the requested history has been cleared [{state.cleared + 1}/{wait_index}]"
             raise KeysFailure(Code.EVENT_INDEX_CLEARED, cause, state.index)
+        # Why known before: a stream takes so many events at once, and those of a former owner are none of them.
+        behind = await self._context.read(_readable_since, store, path) if wait_index and not store.is_whole else 0
+
+        def may_show(record: EventRecord) -> bool:
+            is_inside = record.path == path or is_within(record.path, path)
+            return (record.revision > behind or not is_inside) and part_shown(store.reach(), record) is not None
+
         waiter = Waiter(
             path,
             is_recursive=is_recursive,
             is_stream=is_stream,
             since=wait_index or state.index + 1,
-            may_show=None if store.is_whole else lambda record: part_shown(store.reach(), record) is not None,
+            may_show=None if store.is_whole else may_show,
         )
         self.hub.wait(waiter)
         return Waiting(waiter, store, state.index, place.revision)
@@ -380,7 +387,7 @@ class Gateway:
         if len(self._pending) >= _PENDING_OPERATIONS_MAX:
             future.set_result(KeysFailure(Code.RAFT_INTERNAL, "etcdserver: too many requests"))
             return future
-        self._pending.append(_Submitted(operation, None if store is None or store.is_whole else store, future))
+        self._pending.append(_Submitted(operation, store, future))
         if self._writing is None or self._writing.done():
             self._begin_writing()
         return future
@@ -401,11 +408,8 @@ class Gateway:
         """Carry out what is queued, batch by batch: while one commits, the next gathers."""
         while self._pending:
             batch, self._pending = self._pending[:_BATCH_OPERATIONS_MAX], self._pending[_BATCH_OPERATIONS_MAX:]
-            by_store: dict[CallerStore | None, list[_Submitted]] = {}
-            for one in batch:
-                by_store.setdefault(one.store, []).append(one)
             try:
-                for store, submitted in by_store.items():
+                for store, submitted in _by_store(batch).items():
                     await self._write_together(store, submitted)
             finally:
                 for one in batch:
@@ -425,9 +429,26 @@ class Gateway:
                 one.future.set_result(outcome)
 
 
+def _readable_since(store: CallerStore, path: str) -> int:
+    """Return the revision up to which a caller is told nothing of a path and of what is below it."""
+    inside = (KeyRange.of_key(path.encode()), below(path))
+    found = [store.readable_since(part) for keys in inside for part in (keys, directories_of(keys))]
+    return min((since for since in found if since is not None), default=0)
+
+
 class _Submitted(NamedTuple):
-    """An operation that waits to be carried out; None: changes are to be counted. `store` None: of who may do everything."""
+    """An operation of a caller that waits to be carried out; without both, others' changes are to be counted."""
 
     operation: Operation | None
     store: CallerStore | None
     future: "asyncio.Future[Outcome | None]"
+
+
+def _by_store(batch: Sequence[_Submitted]) -> dict[CallerStore | None, list[_Submitted]]:
+    """Return what was submitted by whose store it is on; None: by who may do everything, and of nobody's."""
+    by_store: dict[CallerStore | None, list[_Submitted]] = {}
+    for one in batch:
+        # Why only when it is carried out: who could do everything when they asked may have lost it while they waited.
+        store = None if one.store is None or one.store.is_whole else one.store
+        by_store.setdefault(store, []).append(one)
+    return by_store

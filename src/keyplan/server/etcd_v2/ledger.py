@@ -239,9 +239,8 @@ class Ledger:
             may_make: Callable[[str], bool] = _always
             if store is None:
                 tree = Tree(writes, writes.holds_any, state)
-                settled, position, is_settled = Backfill(writes, tree, journal, state, self._is_over).settle(
-                    pending, up_to=snapshot.revision, operations_max=self._operations_max - 1
-                )
+                backfill = Backfill(writes, tree, journal, state, self._is_over, self._operations_max - 1)
+                settled, position, is_settled = backfill.settle(pending, up_to=snapshot.revision)
             else:
                 tree = Tree(writes, seen_below(writes.holds_any), state)
                 settled, position = (state.settled, state.position) if pending else (snapshot.revision, 0)

@@ -1,10 +1,10 @@
 """The writes of the v2 keys API: each checks what it must, and adds its writes and its event to the commit's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from keyplan.engine import NO_LEASE, WriteSet
+from keyplan.engine import NO_LEASE, KeyRange, WriteSet
 from keyplan.server.etcd_v2.answers import Code, KeysFailure, Node, bytes_of, event_body
 from keyplan.server.etcd_v2.records import (
     Action,
@@ -331,9 +331,12 @@ class Work:
         return KeysFailure(code, cause, self.journal.index)
 
 
-def erase_directory(writes: WriteSet, path: str) -> None:
-    """Remove a directory, everything below it, and what is written of it all."""
+def erase_directory(writes: WriteSet, path: str, *, kept: Sequence[bytes] = ()) -> None:
+    """Remove a directory, everything below it but for the `kept` keys, in order, and what is written of it all."""
     writes.delete(directory_key(path))
-    writes.delete_range(below(path))
+    inside = below(path)
+    starts = [inside.start, *(key + b"\x00" for key in kept)]
+    for start, end in zip(starts, [*kept, inside.end], strict=True):
+        writes.delete_range(KeyRange(start, end))
     for records in records_below(path):
         writes.delete_range(records)

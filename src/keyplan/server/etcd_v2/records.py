@@ -17,6 +17,7 @@ import msgspec
 
 from keyplan.engine import KeyRange
 from keyplan.errors import CorruptionError
+from keyplan.keyspace import BOOK_OF_DIRECTORIES, BOOK_OF_FILES
 from keyplan.server.etcd_member import BOOKS
 
 __all__ = [
@@ -44,8 +45,9 @@ __all__ = [
 ]
 
 STATE_KEY: Final = BOOKS + b"s"
-_FILES: Final = BOOKS + b"f"
-_DIRECTORIES: Final = BOOKS + b"d"
+# Why the registry's: who removes a key space removes these with its keys.
+_FILES: Final = BOOK_OF_FILES
+_DIRECTORIES: Final = BOOK_OF_DIRECTORIES
 _EVENTS: Final = BOOKS + b"h"
 DIRECTORIES: Final = KeyRange.of_prefix(_DIRECTORIES)
 EVENTS: Final = KeyRange.of_prefix(_EVENTS)

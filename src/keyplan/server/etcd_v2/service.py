@@ -13,14 +13,18 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
+from keyplan.access import OnOperation
 from keyplan.engine import Clock
-from keyplan.operations import Operation, described, operations_of
+from keyplan.operations import Act, Operation, described, operations_of
+from keyplan.server.access import Access, caller_of
+from keyplan.server.answers import REASON
 from keyplan.server.etcd_member import (
     EtcdRoute,
     Member,
     MemberSettings,
     Membership,
     answer_unknown,
+    insufficient_credentials,
     version_route,
 )
 from keyplan.server.etcd_v2.declared import CONTRACT, PREFIX, Keys, Members
@@ -36,6 +40,7 @@ from keyplan.settings import Setting, of_service, read_settings
 __all__ = ["DESCRIPTION", "SERVICE_NAME", "build"]
 
 SERVICE_NAME: Final = "etcd-v2"
+_STORE_STATISTICS: Final = OnOperation(operations_of(Members)["store_statistics"].name)
 DESCRIPTION: Final = described([one for kind in (Keys, Members) for one in operations_of(kind).values()], CONTRACT)
 
 
@@ -60,7 +65,7 @@ def build(context: ServiceContext) -> Service:
     settings = read_settings(EtcdV2Settings, of_service(context.settings, SERVICE_NAME))
     ledger = Ledger(context.whole_store(), context.clock, history_events=settings.history)
     gateway = Gateway(context.with_books(with_books, ledger.leases), ledger, history_events=settings.history)
-    members = MembersRoutes(gateway, context.clock, settings.advertise)
+    members = MembersRoutes(gateway, context.access, context.clock, settings.advertise)
     keys = KeysEndpoint(gateway, context.audit)
     context.metrics.register(GatewayFigures(gateway))
     routes = [
@@ -112,10 +117,12 @@ class MembersRoutes:
     def __init__(
         self,
         gateway: Gateway,
+        access: Access,
         clock: Clock,
         advertised: Sequence[str] = (),
     ) -> None:
         self._gateway = gateway
+        self._access = access
         self._clock = clock
         self._advertised = advertised
         self._started_at = clock.wall()
@@ -169,8 +176,12 @@ class MembersRoutes:
             }
         )
 
-    async def store_statistics(self, _request: Request) -> Response:
-        """Tell what this gateway counted."""
+    async def store_statistics(self, request: Request) -> Response:
+        """Tell what this gateway counted: everybody's requests."""
+        caller = caller_of(request)
+        if caller is None or not self._access.allows(caller, Act.READ, _STORE_STATISTICS):
+            request.scope[REASON] = "access_denied"
+            return insufficient_credentials()
         return _json(self._gateway.statistics.report(self._gateway.hub.waiting))
 
     async def leader_statistics(self, request: Request) -> Response:

@@ -244,8 +244,9 @@ class WatchHub:
 class Watches:
     """The watches of all callers: a hub for each store, and for each reach of it that one was opened in."""
 
-    def __init__(self, context: ServiceContext) -> None:
+    def __init__(self, context: ServiceContext, *, linger_seconds: float = _LINGER_SECONDS) -> None:
         self._context = context
+        self._linger_seconds = linger_seconds
         self._hubs: dict[CallerStore, list[WatchHub]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -296,7 +297,7 @@ class Watches:
 
     def _rest(self, hub: WatchHub) -> None:
         if hub.is_idle and not hub.reach.is_everything:
-            asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._let_go, hub)
+            asyncio.get_running_loop().call_later(self._linger_seconds, self._let_go, hub)
 
     def _let_go(self, hub: WatchHub) -> None:
         hubs = self._hubs.get(hub.store, [])

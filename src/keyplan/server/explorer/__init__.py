@@ -7,6 +7,8 @@ key space; and those of ExplorerSettings.
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from keyplan.engine import Area, KeyRange
+from keyplan.keyspace import KeySpaceRegistry
 from keyplan.server.explorer.layouts import LayoutBook
 from keyplan.server.explorer.live import LiveStreams
 from keyplan.server.explorer.operations import DESCRIPTION
@@ -27,7 +29,8 @@ class ExplorerSettings:
 def build(context: ServiceContext) -> Service:
     """Return the service. Raises InvalidInputError, InvalidKeyError, UnknownNameError for a setting."""
     settings = read_settings(ExplorerSettings, of_service(context.settings, "explorer"))
-    areas_of = areas_of_callers(context.whole_store(), context.access, LayoutBook(context.settings))
+    registry = context.own(Area(KeyRange.of_prefix(KeySpaceRegistry.bound().root)))
+    areas_of = areas_of_callers(registry, context.access, LayoutBook(context.settings))
     streams = LiveStreams(context.closing)
     responder = ExplorerResponder(context, areas_of, streams, is_for_admins=settings.role == "admin")
     return Service("explorer", responder.all_routes(), DESCRIPTION, is_confined=True)

@@ -84,7 +84,7 @@ class SeenKeySpaces:
     """The registry of key spaces as far as somebody sees it: others' are not there. Each call sees it as it is then."""
 
     def __init__(self, engine: Engine, sees: Sees) -> None:
-        """Read the registry of a store. `sees` is as for KeySpaces."""
+        """Read a registry, which is all that need be reached of the store. `sees` is as for KeySpaces."""
         self._engine: Engine = ReadOnlyEngine(engine, closes_inner=False)
         self._all = KeySpaces(self._engine, sees=sees)
         self._sees = sees
@@ -131,10 +131,6 @@ class SeenKeySpaces:
         """Yield what `shown` has of the keys that are in no key space."""
         return unmanaged(self._engine, shown=shown)
 
-    def share_for_care(self, keyspace: KeySpace) -> Engine:
-        """Return a key space's share of the whole store."""
-        return share_for_care(self._engine, keyspace, closes_engine=False)
-
 
 class Areas:
     """The areas of one store, as somebody sees it whose store this is."""
@@ -157,7 +153,8 @@ class Areas:
         """Return the area of a key space."""
         share: Engine
         if self._store.is_whole:
-            share = self.registry.share_for_care(keyspace)
+            # Why of the caller's store all the same: a stream goes on after their grants were taken away.
+            share = share_for_care(self.engine, keyspace, closes_engine=False)
         else:
             # Why without its own fence: the store that is confined judges the fences of all that it shows.
             share = PrefixedEngine(self.engine, keyspace.raw_prefix, closes_inner=False)

@@ -11,6 +11,7 @@ __all__ = [
     "READS_MAX",
     "RECORD_BYTES_MAX",
     "STREAMS_MAX",
+    "STREAMS_OF_CALLER_MAX",
     "SUMMARY_CHARACTERS_MAX",
     "UNMANAGED_MAX",
     "VALUE_BYTES_MAX",
@@ -44,3 +45,6 @@ SUMMARY_CHARACTERS_MAX: Final = 200
 
 STREAMS_MAX: Final = 64
 """Live views at a time. Why: each holds a watch of the engine and a thread that waits for it."""
+
+STREAMS_OF_CALLER_MAX: Final = 16
+"""Why: one caller alone must not keep everybody else from looking."""

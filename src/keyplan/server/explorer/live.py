@@ -5,6 +5,7 @@ end `closing` (the server stops: come back), `compacted` (the history is gone: l
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -33,7 +34,13 @@ from keyplan.server.answers import AnswerError
 from keyplan.server.closing import Closing
 from keyplan.server.explorer.answers import LivePage
 from keyplan.server.explorer.areas import Area, Areas
-from keyplan.server.explorer.bounds import RECORD_BYTES_MAX, STREAMS_MAX, SUMMARY_CHARACTERS_MAX, VALUE_BYTES_MAX
+from keyplan.server.explorer.bounds import (
+    RECORD_BYTES_MAX,
+    STREAMS_MAX,
+    STREAMS_OF_CALLER_MAX,
+    SUMMARY_CHARACTERS_MAX,
+    VALUE_BYTES_MAX,
+)
 from keyplan.server.explorer.raw_keys import raw_crumbs
 from keyplan.server.explorer.trees import ItemRequest, place_of
 from keyplan.store import Store
@@ -217,33 +224,47 @@ def _bounded(plain: object) -> object:
 
 
 class LiveStreams:
-    """All live views of a server: each has a thread that waits for its watch, and there are not more than so many."""
+    """All live views of a server: each has a thread that waits for its watch, and there are not more than so many.
 
-    def __init__(self, closing: Closing, *, streams_max: int = STREAMS_MAX) -> None:
+    Nor more than so many of one caller, who would be told else how many the others have.
+    """
+
+    def __init__(
+        self, closing: Closing, *, streams_max: int = STREAMS_MAX, of_caller_max: int = STREAMS_OF_CALLER_MAX
+    ) -> None:
         self._closing = closing
         self._streams_max = streams_max
-        self.number = 0
-        """How many there are now."""
+        self._of_caller_max = of_caller_max
+        self._of_callers: Counter[str] = Counter()
 
-    async def open(self, begin: Callable[[], LiveSource]) -> "LiveAnswer":
-        """Begin a watch and return the answer that tells of it.
+    @property
+    def number(self) -> int:
+        """How many there are now."""
+        return self._of_callers.total()
+
+    async def open(self, begin: Callable[[], LiveSource], *, who: str) -> "LiveAnswer":
+        """Begin a watch for somebody and return the answer that tells of it.
 
         Raises AnswerError (503 `overloaded`) when there are too many, and what `begin` raises.
         """
+        if self._of_callers[who] >= self._of_caller_max:
+            message = "you have as many live views as one may have; close one"
+            raise AnswerError(503, "overloaded", message, headers={"Retry-After": "30"})
         if self.number >= self._streams_max:
             message = "there are as many live views as this server has; close one"
             raise AnswerError(503, "overloaded", message, headers={"Retry-After": "30"})
-        self.number += 1
+        self._of_callers[who] += 1
         thread = ThreadPoolExecutor(1, thread_name_prefix="keyplan-live")
         try:
             source = await asyncio.get_running_loop().run_in_executor(thread, begin)
         except BaseException:
-            self._ended(thread)
+            self._ended(thread, who)
             raise
-        return LiveAnswer(source, thread, self._closing, lambda: self._ended(thread))
+        return LiveAnswer(source, thread, self._closing, lambda: self._ended(thread, who))
 
-    def _ended(self, thread: ThreadPoolExecutor) -> None:
-        self.number -= 1
+    def _ended(self, thread: ThreadPoolExecutor, who: str) -> None:
+        self._of_callers[who] -= 1
+        self._of_callers += Counter()  # Why: it forgets who has none.
         thread.shutdown(wait=False)
 
 

@@ -123,14 +123,14 @@ class Explorer(ExplorerOperations):
         return RawSource(self._areas, area, prefix, after=after)
 
 
-def areas_of_callers(engine: Engine, access: Access, book: LayoutBook) -> AreasOf:
-    """Return what makes the areas that a caller sees of a store and of its registry."""
+def areas_of_callers(registry: Engine, access: Access, book: LayoutBook) -> AreasOf:
+    """Return what makes the areas that a caller sees of their store, and of the registry that says whose its keys are."""
 
     def areas_of(caller: Caller, store: CallerStore) -> Areas:
         def sees(name: str, application: str | None) -> bool:
             return access.allows(caller, Act.READ, OnKeySpace(name, application))
 
-        return Areas(store, SeenKeySpaces(engine, sees), book)
+        return Areas(store, SeenKeySpaces(registry, sees), book)
 
     return areas_of
 
@@ -181,7 +181,9 @@ class ExplorerResponder(Responder):
         method = getattr(target, name)
         if name in _STREAMS:
             begun = {**arguments, "after": _after(request, arguments.get("after", ""))}
-            return await self._streams.open(lambda: method(**begun))
+            caller = caller_of(request)
+            assert caller is not None, "as in `admit`"
+            return await self._streams.open(lambda: method(**begun), who=caller.name)
         # Why a thread: a page is many short reads, or a count.
         found = await self.context.run(method, **arguments)
         if name in _TEMPLATES:
