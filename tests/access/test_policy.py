@@ -187,6 +187,25 @@ def test_two_principals_share_nothing(second: Principal) -> None:
         Policy([first, second])
 
 
+def test_principals_beside_a_policy_take_nothing_from_it() -> None:
+    first = Principal(name="ada", tokens=(TokenSum(sum_of(TOKEN)),), users=(7,), certificates=("DNS:a",))
+    good = Principal(
+        name="cluster:f1", tokens=(TokenSum(sum_of(TOKEN + "1")),), grants=(Grant(Act.READ, EVERYTHING, 0),)
+    )
+    same_token = Principal(name="cluster:f2", tokens=(TokenSum(sum_of(TOKEN)), TokenSum(sum_of(TOKEN + "2"))))
+    as_good = Principal(name="cluster:f3", tokens=good.tokens)
+    others = [Principal(name="ada", users=(8,)), same_token, good, as_good]
+    others += [Principal(name="u", users=(7,)), Principal(name="c", certificates=("DNS:a",))]
+    others.append(Principal(name="twice the same", users=(9, 9)))
+    policy = Policy([first]).beside(others)
+    assert policy.principals == (first, good)
+    assert policy.known_by_token(TOKEN, at=NOW) is first
+    assert policy.known_by_token(TOKEN + "1", at=NOW) is good
+    assert policy.known_by_token(TOKEN + "2", at=NOW) is None
+    assert policy.grants_of("cluster:f1") is good.grants
+    assert policy.known_by_user(8, None) is None
+
+
 def test_a_sum_is_not_shown() -> None:
     ada = Principal(name="ada", tokens=(TokenSum(sum_of(TOKEN)),))
     assert sum_of(TOKEN).hex() not in repr(ada)

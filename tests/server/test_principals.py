@@ -14,9 +14,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from keyplan.access import LOOK_SECONDS
+from keyplan.access import LOOK_SECONDS, Grant, OnKeySpace, Principal, TokenSum, sum_of_token
 from keyplan.engine import Commit, Engine, Put
 from keyplan.keyspace import KeySpace, KeySpaces
+from keyplan.operations import Act
 from keyplan.server import Application, JsonAnswer, PolicyAccess, Service, ServiceContext, caller_of, service_builders
 from keyplan.server.keyspaces import routes as registry_routes
 from keyplan.server.peers import Certificate, User, set_peer
@@ -69,6 +70,15 @@ class Peer:
     def __init__(self, user: User | None = None, certificate: Certificate | None = None) -> None:
         self.user = user
         self.certificate = certificate
+
+
+KEPT: dict[str, tuple[Principal, ...]] = {}
+"""What the service `keeper` keeps: of a test, and nobody in the others."""
+
+
+@pytest.fixture(autouse=True)
+def nobody_kept() -> None:
+    KEPT["now"] = ()
 
 
 @dataclass
@@ -127,6 +137,7 @@ def served(engine: Engine, clock: ManualClock, tmp_path: Path) -> Iterator[Serve
         "confined": a_service("confined", is_confined=True),
         "whole": a_service("whole"),
         "own": a_service("own", has_own_access=True),
+        "keeper": a_service("keeper", is_confined=True, principals=lambda: KEPT["now"]),
         **service_builders(("etcd-v3",)),
     }
     access = PolicyAccess.of_file(file, clock=clock)
@@ -199,6 +210,29 @@ def test_a_change_of_the_file_counts_after_a_moment(served: Served) -> None:
     assert served.status("shop", "GET", "/keyspaces/orders") == 403
     served.write(POLICY.replace(sums("shop"), "[]"))
     assert served.status("shop", "GET", "/keyspaces/orders") == 401
+
+
+def kept(name: str, token: str, *grants: Grant) -> Principal:
+    return Principal(name=name, tokens=(TokenSum(sum_of_token(token)),), grants=grants)
+
+
+def test_principals_that_a_service_keeps_count_beside_those_of_the_file(served: Served) -> None:
+    token = "the-token-of-a-cluster-0123456789abcdef"
+    headers = {"Authorization": f"Bearer {token}"}
+    assert served.status(None, "GET", "/confined", headers=headers) == 401
+    reads = Grant(Act.READ, OnKeySpace("orders"), 0)
+    KEPT["now"] = (kept("cluster:f1", token, reads), kept("cluster:f2", TOKENS["ada"], reads))
+    told = {"role": "client", "principal": "cluster:f1"}
+    assert served.ask(None, "GET", "/confined", headers=headers).json() == told
+    assert served.status(None, "GET", "/keyspaces/orders", headers=headers) == 200
+    assert served.status(None, "GET", "/keyspaces/ledger", headers=headers) == 403
+    assert served.status(None, "GET", "/whole", headers=headers) == 403
+    assert served.ask("ada", "GET", "/confined").json()["principal"] == "ada", "the file comes first"
+    served.write(POLICY.replace(sums("shop"), "[]"))
+    assert served.status("shop", "GET", "/confined") == 401
+    assert served.ask(None, "GET", "/confined", headers=headers).json() == told
+    KEPT["now"] = ()
+    assert served.status(None, "GET", "/confined", headers=headers) == 401
 
 
 def test_a_change_that_is_not_sound_opens_nothing_and_is_logged_once(

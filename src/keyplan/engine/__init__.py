@@ -32,7 +32,7 @@ from keyplan.engine.interface import (
 )
 from keyplan.engine.lineage import LEAP, Lineage, leapt
 from keyplan.engine.memory import MEMORY_PROFILE, Memory, MemoryEngine
-from keyplan.engine.owned import HistoryFloor, LeaseOwner, Leases, OwnedHistory, OwnedLeases
+from keyplan.engine.owned import LEASE_MARKS, HistoryFloor, LeaseOwner, Leases, OwnedHistory, OwnedLeases
 from keyplan.engine.prefixed import KeyPrefix, PrefixedEngine, PrefixedSnapshot, PrefixedWatch, failures_of
 from keyplan.engine.profile import Capability, Profile
 from keyplan.engine.reach import Area, AreaFence, Reach
@@ -58,6 +58,7 @@ __all__ = [
     "ALL_KEYS",
     "ENTRY_POINT_GROUP",
     "LEAP",
+    "LEASE_MARKS",
     "MEMORY_PROFILE",
     "NO_LEASE",
     "SYSTEM_CLOCK",

@@ -29,7 +29,10 @@ from keyplan.engine.profile import Capability
 from keyplan.engine.retry import Backoff
 from keyplan.errors import HistoryCompactedError, InvalidInputError, LeaseNotFoundError
 
-__all__ = ["HistoryFloor", "LeaseOwner", "Leases", "OwnedHistory", "OwnedLeases"]
+__all__ = ["LEASE_MARKS", "HistoryFloor", "LeaseOwner", "Leases", "OwnedHistory", "OwnedLeases"]
+
+LEASE_MARKS: Final = b"\x00acl"
+"""Where the marks of owned leases stand. Why below the byte 00: that is in nobody's reach but an administrator's."""
 
 _NUMBERS: Final = range(1, 1 << 64)
 _NUMBER_BYTES: Final = 8

@@ -15,7 +15,7 @@ import hashlib
 import hmac
 from base64 import b64decode
 from binascii import Error as BinasciiError
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from functools import lru_cache
@@ -127,6 +127,12 @@ class Access:
         None without an access file.
         """
         return None
+
+    def take_in(self, principals: Callable[[], Sequence[Principal]]) -> None:
+        """Let principals that a service keeps be known, too: `principals` returns the same object until they change.
+
+        Nothing happens without an access file: where roles decide, a token that is good for a part of the store is nobody's.
+        """
 
     def caller(self, scope: Scope) -> Caller | None:
         """Return who made a request, or None for nobody: no token and not from this machine, or a token that is not known.

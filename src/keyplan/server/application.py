@@ -100,6 +100,9 @@ class Application:
             own = ServiceSettings(given, name)
             services.append(builder(context_of(name, own)))
             asked.update(own.asked)
+        for source in (service.principals for service in services):
+            if source is not None:
+                access.take_in(source)
         for name in given:
             if name not in asked:
                 raise InvalidInputError(source="--setting", problem=f"no service of this server has a setting {name!r}")

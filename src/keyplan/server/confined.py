@@ -13,6 +13,7 @@ from typing import Any, Final, Self, TypeVar
 from keyplan.access import Grant, Policy
 from keyplan.engine import (
     ALL_KEYS,
+    LEASE_MARKS,
     Area,
     ConfinedEngine,
     Engine,
@@ -40,9 +41,8 @@ WHOLE_STORE: Final[Mapping[str, str]] = {
 }
 """The services that have the server's engine, each with the reason."""
 
-# Why below the byte 00: that is in nobody's reach but an administrator's.
-_LEASE_MARKS: Final = b"\x00acl"
 _HISTORY_FLOORS: Final = b"\x00acf"
+"""Why below the byte 00: that is in nobody's reach but an administrator's."""
 
 _EVERYTHING: Final = Reach.everything()
 
@@ -168,7 +168,7 @@ class Stores:
             lambda: reach,
             outside=outside,
             who=service,
-            leases=OwnedLeases(self._engine, _SERVICE + service, _LEASE_MARKS),
+            leases=OwnedLeases(self._engine, _SERVICE + service, LEASE_MARKS),
             closes_inner=False,
         )
 
@@ -196,7 +196,7 @@ class Stores:
             reach,
             who=name,
             renewed=reach.renewed,
-            leases=OwnedLeases(engine, name, _LEASE_MARKS) if self._leases is None else self._leases,
+            leases=OwnedLeases(engine, name, LEASE_MARKS) if self._leases is None else self._leases,
             # Why a sum: a name may be longer than a key.
             history=OwnedHistory(engine, name, _HISTORY_FLOORS + sha256(name.encode()).digest()),
             closes_inner=False,

@@ -1,11 +1,16 @@
 """Callers as an access file knows them, and what each may do as it says.
 
+Beside the file, services may keep principals of their own (`Service.principals`); the file's come first.
+
 By a token first: one that is not known is nobody's, whatever else is known of the connection. Without one, by the certificate
 of a TLS client, and then by the user at the other end of a unix socket. Being on this machine is not enough.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
+from operator import is_
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +32,39 @@ __all__ = ["PolicyAccess", "WholeStoreRoute"]
 _WHOLE_STORE = (Act.READ, Act.WRITE)
 
 
+class _KeptPrincipals:
+    """The principals that services keep, and the policy that they make with an access file's: made anew when one changes."""
+
+    def __init__(self) -> None:
+        self._sources: list[Callable[[], Sequence[Principal]]] = []
+        self._made: tuple[Policy, list[Sequence[Principal]], Policy] | None = None
+
+    def add(self, principals: Callable[[], Sequence[Principal]]) -> None:
+        """Let what another service keeps count."""
+        self._sources.append(principals)
+        self._made = None
+
+    def beside(self, policy: Policy) -> Policy:
+        """Return the policy with what services keep; the same object until either changes."""
+        if not self._sources:
+            return policy
+        found = [source() for source in self._sources]
+        made = self._made
+        # Why by identity: it is asked with every request.
+        is_known = made is not None and made[0] is policy and all(map(is_, made[1], found))
+        if made is None or not is_known:
+            made = (policy, found, policy.beside(chain.from_iterable(found)))
+            self._made = made
+        return made[2]
+
+
 @dataclass(frozen=True, kw_only=True)
 class PolicyAccess(Access):
     """Who asks, and what they may do, by an access file. Tokens of roles and the role of this machine count for nothing."""
 
     file: AccessFile
     clock: Clock = SYSTEM_CLOCK
+    kept: _KeptPrincipals = field(default_factory=_KeptPrincipals, compare=False, repr=False)
 
     @classmethod
     def of_file(cls, path: Path, *, clock: Clock = SYSTEM_CLOCK) -> "PolicyAccess":
@@ -53,7 +85,10 @@ class PolicyAccess(Access):
 
     @property
     def policy(self) -> Policy:
-        return self.file.policy
+        return self.kept.beside(self.file.policy)
+
+    def take_in(self, principals: Callable[[], Sequence[Principal]]) -> None:
+        self.kept.add(principals)
 
     def _holder(self, text: str) -> Caller | None:
         at = datetime.fromtimestamp(self.clock.wall(), UTC)
@@ -77,7 +112,7 @@ class PolicyAccess(Access):
         return self.policy.decide(caller.name, act, on).is_allowed
 
     def described(self) -> dict[str, Any]:
-        policy = self.policy
+        policy = self.file.policy  # Why not what services keep: it comes and goes, and there may be thousands.
         administrators = [one.name for one in policy.principals if policy.may(one.name, Act.ADMINISTER)]
         others = [one.name for one in policy.principals if one.name not in administrators]
         return {

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
+from keyplan.access import Principal
 from keyplan.engine import SYSTEM_CLOCK, Area, Clock, Engine, Leases, Outside, Profile, Reach
 from keyplan.server.access import Access, Caller
 from keyplan.server.auditing import ServiceAudit
@@ -145,6 +146,7 @@ class Service:
     `is_confined` says that the service shows and changes for a caller no more than they are granted, by stores of callers or
     by what its operations need; one that does not say it is, with an access file, for callers who are granted to read and
     write everything.
+    `principals` returns who else may ask beside the access file's principals: the same object until they change.
     `unknown` answers paths that no service has a route for, in the words of its protocol; of several, the first named.
     """
 
@@ -154,6 +156,7 @@ class Service:
     lifespan: Callable[[], AbstractAsyncContextManager[None]] = no_lifespan
     has_own_access: bool = False
     is_confined: bool = False
+    principals: Callable[[], Sequence[Principal]] | None = None
     unknown: ASGIApp | None = None
 
 

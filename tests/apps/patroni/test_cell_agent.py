@@ -1,10 +1,13 @@
 """What a cell removes, and when: on an explicit order of the store that it knows, and at no other time. No PostgreSQL runs."""
 
+import json
 import re
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,14 +15,18 @@ import pytest
 from keyplan.apps.patroni import (
     STORE_IDENTITY,
     Broker,
+    Cell,
+    Credentials,
     InstanceState,
     NodeOrder,
     OrderKey,
     StoreIdentity,
 )
 from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
+from keyplan.apps.patroni.cell_reach import cell_store
 from keyplan.apps.patroni.node_config import Gateway
 from keyplan.apps.patroni.node_host import Host
+from keyplan.codec import Secret
 from keyplan.engine import NO_LEASE, Commit, Lineage, Put, WrappedEngine
 from keyplan.errors import InvalidInputError
 from keyplan.store import Store, open_store
@@ -45,7 +52,7 @@ def agents(tmp_path: Path, folder: Path) -> Iterator[Agents]:
         if made:
             made[-1].close()
         settings = CellSettings(name="c1", folder=folder, gateway=Gateway("127.0.0.1:1"), accepted_store=accept)
-        agent = CellAgent(store, settings, host)
+        agent = CellAgent(cell_store(store, settings.name, hostname=settings.hostname), settings, host)
         made.append(agent)
         agent.open()
         return agent
@@ -331,16 +338,87 @@ def test_after_a_damaged_order_was_repaired_nodes_are_removed_again(agents: Agen
     steps_until(agent, lambda: names(agent) == [])
 
 
-def test_a_damaged_instance_stops_no_other_node(agents: Agents) -> None:
+def test_a_damaged_instance_stops_no_node(agents: Agents) -> None:
+    """Its own neither: an order has all that a cell needs."""
     store = ordered_store("n1")
     agent = started(agents, store, "n1")
     store.engine.commit(Commit((), (Put(b"/serviceinstances/bad/state", b"{broken"),)))
     Broker(store).orders.put(OrderKey("c1", "b1"), NodeOrder(instance="bad"))
-    steps_until(agent, lambda: state_of(store, "b1") == "failed")
     Broker(store).orders.put(OrderKey("c1", "n2"), NodeOrder(instance="i"))
-    steps_until(agent, lambda: names(agent) == ["n1", "n2"])
-    store.engine.commit(Commit((), (Put(b"/serviceinstances/bad/state", b'{"instance_id":"bad"}'),)))
     steps_until(agent, lambda: names(agent) == ["b1", "n1", "n2"])
+
+
+# ---- what a node is told, and by whom ------------------------------------------------------------------------------------
+
+
+def told(folder: Path, node: str) -> dict[str, Any]:
+    configuration: dict[str, Any] = json.loads((folder / "nodes" / node / "patroni.yml").read_text())
+    return configuration
+
+
+def login(token: str) -> Credentials:
+    return Credentials(username="cluster:i", password=Secret(token))
+
+
+def test_a_node_logs_in_as_its_cluster_and_takes_another_token_up_while_it_runs(agents: Agents, folder: Path) -> None:
+    store = ordered_store()
+    secret = Credentials(username="postgres", password=Secret("super"))
+    order = NodeOrder(instance="i", superuser=secret, store=login("first"))
+    Broker(store).orders.put(OrderKey("c1", "n1"), order)
+    agent = started(agents, store, "n1")
+    assert told(folder, "n1")["etcd3"] == {"hosts": "127.0.0.1:1", "username": "cluster:i", "password": "first"}
+    assert told(folder, "n1")["postgresql"]["authentication"]["superuser"]["password"] == "super"
+    (before,) = agent.nodes
+    assert before.process is not None
+    order.store = login("second")
+    Broker(store).orders.put(OrderKey("c1", "n1"), order)
+    steps_until(agent, lambda: told(folder, "n1")["etcd3"]["password"] == "second")
+    assert stat.S_IMODE((folder / "nodes" / "n1" / "patroni.yml").stat().st_mode) == 0o600
+    again = agents(store)
+    steps_until(again, lambda: names(again) == ["n1"])
+    assert told(folder, "n1")["etcd3"]["password"] == "second"
+
+
+def test_a_token_that_could_not_be_written_is_taken_up_when_it_can(agents: Agents, folder: Path) -> None:
+    store = ordered_store()
+    order = NodeOrder(instance="i", store=login("first"))
+    Broker(store).orders.put(OrderKey("c1", "n1"), order)
+    agent = started(agents, store, "n1")
+    file = folder / "nodes" / "n1" / "patroni.yml"
+    file.unlink()
+    file.mkdir()
+    order.store = login("second")
+    Broker(store).orders.put(OrderKey("c1", "n1"), order)
+    steps_until(agent, lambda: state_of(store, "n1") == "failed")
+    file.rmdir()
+    steps_until(agent, file.exists)
+    assert told(folder, "n1")["etcd3"]["password"] == "second"
+
+
+def test_an_order_for_another_instance_gives_a_node_no_other_token(agents: Agents, folder: Path) -> None:
+    store = ordered_store()
+    Broker(store).orders.put(OrderKey("c1", "n1"), NodeOrder(instance="i", store=login("mine")))
+    agent = started(agents, store, "n1")
+    Broker(store).orders.put(OrderKey("c1", "n1"), NodeOrder(instance="other", store=login("theirs")))
+    steps_until(agent, lambda: state_of(store, "n1") == "failed")
+    assert told(folder, "n1")["etcd3"]["password"] == "mine"
+
+
+def test_a_node_whose_log_cannot_be_written_keeps_no_other_from_running(agents: Agents, folder: Path) -> None:
+    """While another agent announces the cell, or the store cannot be reached."""
+    store = ordered_store("n1", "n2")
+    agent = started(agents, store, "n1", "n2")
+    for node in agent.nodes:
+        node.kill()
+    until(lambda: sum(node.process is not None for node in agent.nodes) == 0, 30, lambda: "they have ended")
+    (folder / "nodes" / "n1" / "log").unlink()
+    (folder / "nodes" / "n1" / "log").mkdir()
+    agent.close()
+    lease = store.lease(600, keep_alive=False)
+    Broker(store).cells.put("c1", Cell(), lease=lease)
+    running = {node.plan.node: node for node in agent.nodes}
+    steps_until(agent, lambda: running["n2"].process is not None)
+    assert running["n1"].process is None
 
 
 def test_a_damaged_order_at_the_start_stops_no_other_node(agents: Agents) -> None:

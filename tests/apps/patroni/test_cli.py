@@ -25,7 +25,7 @@ from keyplan.apps.patroni import (
     RegistrationKey,
 )
 from keyplan.apps.patroni.cli import app
-from keyplan.errors import InvalidInputError
+from keyplan.errors import InvalidInputError, UnknownNameError
 from keyplan.store import open_store
 
 
@@ -155,3 +155,19 @@ def test_a_node_that_the_broker_counts_on_is_not_discarded(url: str) -> None:
     assert "the broker counts on it" in str(ran.exception)
     with open_store(url) as store:
         assert not Broker(store).orders.exists(key)
+
+
+def test_another_token_is_made_and_not_shown_and_who_is_not_told_is_named(url: str) -> None:
+    with open_store(url) as store:
+        Broker(store).orders.put(OrderKey("c1", "n1"), NodeOrder(instance="f1"))
+    ran = CliRunner().invoke(app, ["rotate", "f1", "--store", url, "--keep-seconds", "60"])
+    assert ran.exit_code == 0
+    first, second = ran.stdout.splitlines()
+    assert "the former one counts for 60 more seconds" in first
+    assert second.startswith("cell c1 is not alive")
+    with open_store(url) as store:
+        token = Broker(store).instances.require("f1").store_credentials.password.reveal()
+        assert Broker(store).orders.require(OrderKey("c1", "n1")).store.password.reveal() == token != ""
+    assert token not in ran.output
+    ran = CliRunner().invoke(app, ["rotate", "f2", "--store", url])
+    assert isinstance(ran.exception, UnknownNameError)

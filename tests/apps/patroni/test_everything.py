@@ -1,18 +1,25 @@
 """Issue 9's story with real processes: broker, gateways, cells, Patroni, PostgreSQL, HAProxy; only by what users see."""
 
+import json
+import pwd
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import keyplan
 from keyplan.apps.patroni import Broker, Failover, MemberKey
+from keyplan.apps.patroni.node_host import as_user
 from keyplan.apps.patroni.processes import Running
 from tests.apps.patroni.up_process import UpProcess, open_to_others, psql, up_process, why_no_up
 from tests.docs.markdown import blocks, examples_of
+from tests.server.etcd_v3.json_client import JsonClient, b64
 from tests.servers.patroni import until
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "patroni-clusters.md"
@@ -38,6 +45,10 @@ def guide_lines() -> tuple[str, str]:
 def leader_of(everything: UpProcess, instance: str) -> str:
     with keyplan.open(everything.ready["store"]) as store:
         return Broker(store).leaders.get(instance) or ""
+
+
+def has_members(everything: UpProcess, number: int) -> bool:
+    return members_of(everything, "f1") == number
 
 
 def members_of(everything: UpProcess, instance: str) -> int:
@@ -108,6 +119,94 @@ def assert_figures(everything: UpProcess) -> None:
         assert f"keyplan_patroni_{expected}" in figures
 
 
+def nodes_of(everything: UpProcess, instance: str) -> list[Path]:
+    """The folders of the nodes of an instance."""
+    with keyplan.open(everything.ready["store"]) as store:
+        placed = [(cell, key.node) for key, cell in Broker(store).nodes.list(instance)]
+    return [everything.data / "cells" / cell / "nodes" / node for cell, node in placed]
+
+
+def tokens_of(everything: UpProcess, instance: str) -> set[str]:
+    """What nodes of an instance log in to their store with, as their files say."""
+    told = [json.loads((folder / "patroni.yml").read_text()) for folder in nodes_of(everything, instance)]
+    return {each["etcd3"]["password"] for each in told}
+
+
+def asked(everything: UpProcess, token: str, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+    """Ask the gateway as whoever has a token."""
+    with JsonClient(everything.ready["gateway"].removesuffix("/v2/keys"), token=token) as client:
+        return client.post(f"/v3/{path}", body)
+
+
+def assert_nodes_are_confined(everything: UpProcess, instance: str) -> None:
+    assert_a_node_reaches_its_cluster_alone(everything, instance)
+    assert_nodes_are_kept_apart(everything, instance)
+    assert_another_token_is_taken_up(everything, instance)
+
+
+def assert_a_node_reaches_its_cluster_alone(everything: UpProcess, instance: str) -> None:
+    """What `tests/attacks/test_patroni.py` tries in full, with the token of a real node at the server that it uses."""
+    (token,) = tokens_of(everything, instance)
+    own = {"key": b64(f"/service/{instance}/"), "range_end": b64(f"/service/{instance}0")}
+    status, found = asked(everything, token, "kv/range", own)
+    assert (status, "kvs" in found) == (200, True)
+    for first, end in (
+        ("/service/", "/service0"),
+        ("/_broker/", "/_broker0"),
+        ("/serviceinstances/", None),
+        ("\x00", "\x00"),
+    ):
+        others = {"key": b64(first), **({"range_end": b64(end)} if end else {})}
+        assert asked(everything, token, "kv/range", others)[0] == 403
+        assert asked(everything, token, "kv/deleterange", others)[0] == 403
+    assert asked(everything, token, "kv/put", {"key": b64("/service/other/leader"), "value": b64("me")})[0] == 403
+
+
+def assert_nodes_are_kept_apart(everything: UpProcess, instance: str) -> None:
+    """Each node has a user of its own, who reads nothing of the other one, and nothing of what all is run with."""
+    if not everything.has_instance_users:
+        return
+    folders = nodes_of(everything, instance)
+    users = {path: json.loads((path / "node.json").read_text())["user"] for path in folders}
+    assert len({*users.values()} - {"", "postgres"}) == len(folders)
+    for path, user in users.items():
+        uid = pwd.getpwnam(user).pw_uid
+        assert {each.user for each in processes_of(everything, path.name)} == {uid}
+        private = [
+            everything.data / name for name in ("access.toml", "credentials.json", "store/data.mdb", "server/log")
+        ]
+        for other in folders:
+            private += [other / "node.json", other / "log"]
+            if other != path:
+                private += [
+                    other / "patroni.yml",
+                    other / "server.key",
+                    other / "home",
+                    other / "home" / "data" / "PG_VERSION",
+                ]
+        assert [each for each in private if not each.exists()] == []
+        assert [each for each in private if may_read(user, each)] == []
+        assert [may_read(user, each) for each in (path / "patroni.yml", path / "home")] == [True, True]
+
+
+def may_read(user: str, path: Path) -> bool:
+    """Whether a user can read a file, or list a folder."""
+    command = as_user(user, "/bin/ls" if path.is_dir() else "/bin/cat", str(path))
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def assert_another_token_is_taken_up(everything: UpProcess, instance: str) -> None:
+    """What follows in the story, a switchover above all, goes on with the new one."""
+    (former,) = tokens_of(everything, instance)
+    told = everything.bash(f"keyplan patroni rotate {instance} --keep-seconds 5 --store lmdb:/srv/clusters/store")
+    assert f"the nodes of {instance} get another token" in told
+    until(lambda: former not in tokens_of(everything, instance), 60, everything.logs)
+    assert len(tokens_of(everything, instance)) == 1
+    until(lambda: asked(everything, former, "cluster/member/list", {})[0] == 401, 60, everything.logs)
+    (token,) = tokens_of(everything, instance)
+    assert asked(everything, token, "cluster/member/list", {})[0] == 200
+
+
 def assert_nothing_left(everything: UpProcess) -> None:
     """No process, no data, no key, no open port of the instance."""
     assert [line for line in everything.left() if "/nodes/" in line] == []
@@ -160,6 +259,9 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
     reads = bound["credentials"]["read_uri"]
     assert_reads_and_tls(everything, uri, reads)
 
+    # Whoever breaks into a node of a cluster reaches that cluster's keys, and no file of another node.
+    assert_nodes_are_confined(everything, "f1")
+
     # No password is on a command line, and the store's URL may hold one.
     assert [line for line in everything.left() if everything.ready["store"] in line] == []
 
@@ -183,11 +285,13 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
     # "scale 2 to 3 to 2"; the leader's cell is left: another node leads before its node is removed
     leader = leader_of(everything, "f1")
     others = sorted({"cell1", "cell2", "cell3"} - {cell_of(everything, leader)})
-    for parameters in ({"node-count": 3}, {"node-count": 2, "cells": others}):
+    for number, where in ((3, {}), (2, {"cells": others})):
+        parameters = {"node-count": number, **where}
         changed = {"service_id": service["id"], "parameters": parameters}
         assert everything.call("PATCH", f"{instance}?accepts_incomplete=true", changed)[0] == 202
         assert everything.until_done("f1") == "succeeded"
-        assert members_of(everything, "f1") == parameters["node-count"]
+        # Why waited for: the others follow the new leader, some after a restart.
+        until(partial(has_members, everything, number), 60, everything.logs)
     assert leader_of(everything, "f1") != leader
     assert cells_of(everything, "f1") == others
     assert psql(uri, "select count(*) from story") == "3"

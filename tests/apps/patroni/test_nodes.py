@@ -1,19 +1,20 @@
 """A node's configuration as a value, processes that are found again, ports; what a cell refuses. No PostgreSQL runs here."""
 
 import fcntl
+import json
 import os
 import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
 import typer
 
 from keyplan import Secret
-from keyplan.apps.patroni import Credentials
+from keyplan.apps.patroni import Credentials, address_of
 from keyplan.apps.patroni.cli import app
 from keyplan.apps.patroni.cli_options_cells import NodeOptions
 from keyplan.apps.patroni.node_config import Gateway, NodePlan, merged, patroni_configuration
@@ -50,6 +51,21 @@ def test_patroni_is_told_scope_name_store_and_users() -> None:
     assert told["postgresql"]["authentication"]["replication"] == {"username": "replicator", "password": "copy-secret"}
     assert told["postgresql"]["parameters"]["fsync"] == "off"
     assert told["bootstrap"]["dcs"]["ttl"] == 20
+
+
+@pytest.mark.parametrize(("mode", "name"), [("etcd", "cluster.f1"), ("etcd3", "cluster:f1")])
+def test_a_clusters_name_has_no_colon_where_a_name_ends_at_one(mode: Literal["etcd", "etcd3"], name: str) -> None:
+    gateway = Gateway("127.0.0.1:2379", mode, "cluster:f1", Secret("a token"))
+    plan = msgspec.structs.replace(PLAN, gateway=gateway)
+    told = patroni_configuration(plan, home=Path("/h"), programs=Path("/p"))[mode]
+    assert told == {"hosts": "127.0.0.1:2379", "username": name, "password": "a token"}
+
+
+def test_an_address_of_ipv6_is_registered_as_members_advertise_it() -> None:
+    plan = msgspec.structs.replace(PLAN, address="::1")
+    told = patroni_configuration(plan, home=Path("/h"), programs=Path("/p"))["postgresql"]
+    node = Node(Path("/h"), plan, Host(Path(), "", Path()))
+    assert node.address == told["connect_address"] == address_of("postgres://[::1]:25432/postgres") == "[::1]:25432"
 
 
 def test_a_node_of_a_restored_cluster_begins_with_the_cells_command() -> None:
@@ -231,3 +247,14 @@ def test_a_start_that_does_not_end_is_told_and_stops_no_other_node(
         assert "does not begin. End the shell" in found.damaged["n1"]
         assert [node.folder.name for node in found.nodes] == ["n2"]
     assert found_nodes(tmp_path, host).damaged == {}
+
+
+def test_a_node_whose_user_the_machine_has_lost_keeps_no_other_from_being_found(tmp_path: Path) -> None:
+    host = Host(Path("/usr/bin"), "", Path())
+    for name in ("n1", "n2"):
+        Node(tmp_path / name, PLAN, host).prepare()
+    file = tmp_path / "n1" / "node.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "user": "no-such-user-here"}))
+    found = found_nodes(tmp_path, host)
+    assert [node.folder.name for node in found.nodes] == ["n2"]
+    assert "no-such-user-here" in found.damaged["n1"]

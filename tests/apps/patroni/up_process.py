@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import pwd
 import shutil
 import signal
 import stat
@@ -16,13 +17,13 @@ from typing import Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from keyplan.apps.patroni.processes import Running
+from keyplan.apps.patroni.processes import Running, users_of_processes
 from keyplan.apps.patroni.router_haproxy import find_haproxy
 from tests.servers.authority import Authority
 from tests.servers.etcd import free_port
 from tests.servers.patroni import until, why_no_patroni
 
-__all__ = ["UpProcess", "open_to_others", "psql", "up_process", "why_no_up"]
+__all__ = ["UpProcess", "instance_users", "open_to_others", "psql", "up_process", "why_no_up"]
 
 _LINES_SECONDS_MAX: Final = 150
 _PROGRAM: Final = (sys.executable, "-c", "from keyplan.cli.start import run; run()", "patroni", "up")
@@ -37,13 +38,23 @@ def why_no_up() -> str | None:
     return why_no_patroni()
 
 
+def instance_users() -> tuple[str, ...]:
+    """Users of the machine's own that nothing runs as, for nodes: without a shell, and none of the tests' servers'."""
+    if os.geteuid() != 0:
+        return ()
+    found = [one for one in pwd.getpwall() if 0 < one.pw_uid < 1_000 and one.pw_shell.endswith("nologin")]
+    running = users_of_processes()
+    others = {"haproxy", "etcd", "_apt"}
+    return tuple(one.pw_name for one in found if one.pw_uid not in running and one.pw_name not in others)
+
+
 def open_to_others(folder: Path) -> list[str]:
-    """What others than the owner may do anything with in a folder, but for passing through folders by the group."""
+    """What others than the owner may do anything with in a folder, but for passing through folders."""
     found: list[str] = []
     for path in (folder, *folder.rglob("*")):
         with suppress(FileNotFoundError):
             mode = stat.S_IMODE(path.lstat().st_mode)
-            closed = 0o067 if path.is_dir() else 0o077
+            closed = 0o066 if path.is_dir() else 0o077
             if mode & closed and not path.is_symlink():
                 found.append(f"{path.relative_to(folder)} {mode:o}")
     return found
@@ -80,6 +91,11 @@ class UpProcess:
             # Why 5: a broker that was killed is waited for so long.
             *("--setting", "patroni-broker.sslmode=require", "--setting", "patroni-broker.claim-seconds=5"),
         ]
+        users = instance_users()
+        # Why three: a cell has a node that goes beside one that comes.
+        self.has_instance_users = len(users) >= 3 * cells
+        if self.has_instance_users:
+            self._arguments += ["--instance-users", ",".join(users)]
         self.process: subprocess.Popen[str] | None = None
         self.ready: Mapping[str, Any] = {}
         self._credentials: Mapping[str, str] = {}

@@ -14,6 +14,7 @@ import httpx
 
 from keyplan.apps.patroni.backups import Backups, CallbackFailedError, cluster_data_of
 from keyplan.apps.patroni.catalog import Catalog
+from keyplan.apps.patroni.cluster_login import with_logins
 from keyplan.apps.patroni.clusters import RUNNING, cell_loads, leader_of
 from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey
 from keyplan.apps.patroni.operations import FAILED, IN_PROGRESS, SUCCESS, note_progress
@@ -219,18 +220,18 @@ class OperationWork:
         """Order the node of the next cell that may have it, and return the cell's name."""
 
         def ordered(broker: Broker, operation: Operation) -> str:
-            with self._store.snapshot() as state:
-                beside = Broker(state)
+            with self._store.snapshot() as snapshot:
+                beside = Broker(snapshot)
                 used = [cell for _, cell in beside.nodes.list(self._instance)]
                 cells = available_cells(cell_loads(beside), allowed=operation.cells)
             names = [name for name in cells_in_order(cells, used) if name not in refused]
             if not names:
                 reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(refused.items()))
                 raise StepFailedError(f"no cell takes the node ({reasons or 'there is none'})")
-            state_now = broker.instances.require(self._instance)
+            state = broker.instances.require(self._instance)
             patroni = self._patroni_of(operation.plan_id)
-            order = NodeOrder(instance=self._instance, patroni=patroni, restore=state_now.restore)
-            broker.orders.put(OrderKey(names[0], key.node), order)
+            order = NodeOrder(instance=self._instance, patroni=patroni, restore=state.restore)
+            broker.orders.put(OrderKey(names[0], key.node), with_logins(order, state))
             broker.node_intents.put(key, names[0])
             return names[0]
 

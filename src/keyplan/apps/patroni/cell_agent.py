@@ -15,12 +15,15 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final, NamedTuple, cast
 
-from keyplan.apps.patroni.layout import DEFAULT_IMAGE, Broker, MemberKey, OrderKey
+import msgspec
+
+from keyplan.apps.patroni.layout import DEFAULT_IMAGE, Broker, OrderKey
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.node_config import DYNAMIC_DEFAULT, Gateway, NodePlan, merged
-from keyplan.apps.patroni.node_host import Host, make_passage
+from keyplan.apps.patroni.node_host import Host
 from keyplan.apps.patroni.node_ports import PortRange
 from keyplan.apps.patroni.node_process import Node, found_nodes
+from keyplan.apps.patroni.node_users import InstanceUsers, owners_of_homes
 from keyplan.apps.patroni.records import Cell, NodeOrder, NodeReport
 from keyplan.apps.patroni.registrar import CELL_LEASE_SECONDS, Registrar
 from keyplan.apps.patroni.store_memory import StoreMemory
@@ -60,6 +63,7 @@ class CellSettings:
     accepted_store: str = ""
     restore_command: str = ""
     tls: TlsFiles | None = None
+    users: InstanceUsers = field(default_factory=InstanceUsers)
 
 
 class CellAgent:
@@ -100,13 +104,8 @@ class CellAgent:
 
     def open(self) -> None:
         """Take the folder, and the nodes in it. Raises InvalidInputError: another agent has it, or nodes cannot enter it."""
-        make_passage(self._folder, self._host.owner)
-        if not self._host.can_reach(self._folder):
-            problem = (
-                f"the user {self._host.user} cannot enter it. Let that user's group pass through the folders above it "
-                "(chgrp, chmod g+x), or choose another folder"
-            )
-            raise InvalidInputError(source=str(self._folder), problem=problem)
+        self._host.make_passage(self._folder)
+        self._require_passage()
         self._lock = os.open(self._settings.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -124,6 +123,17 @@ class CellAgent:
             LOGGER.info(
                 "node %s of %s is there%s", node.plan.node, node.plan.instance, ", running" * bool(node.process)
             )
+
+    def _require_passage(self) -> None:
+        own = self._settings.users.names[:1]
+        for user in (self._host.user, *own):
+            if not self._host.of(user).can_reach(self._folder):
+                who, how = ("everybody", "chmod o+x") if own else ("that user's group", "chgrp, chmod g+x")
+                problem = (
+                    f"the user {user} cannot enter it. Let {who} pass through the folders above it ({how}), "
+                    "or choose another folder"
+                )
+                raise InvalidInputError(source=str(self._folder), problem=problem)
 
     def run(self, stop: Event) -> None:
         """Follow the store until `stop` is set. A store that cannot be reached leaves every node as it is."""
@@ -238,8 +248,11 @@ class CellAgent:
             self._changes = None
 
     def _keep_all(self) -> None:
-        for node in self._nodes.values():
-            node.keep()
+        for name, node in self._nodes.items():
+            try:
+                node.keep()
+            except (InvalidInputError, OSError) as error:
+                LOGGER.error("node %s: %s", name, error)
 
     # ---- one node -------------------------------------------------------------------------------------------------------
 
@@ -263,6 +276,9 @@ class CellAgent:
             self._nodes[name] = node
             self._memory.note_revision()
             LOGGER.info("node %s of %s is new, on port %d", name, order.instance, plan.port)
+        else:
+            _require_same_instance(node, order, "it is ordered")
+            node.move_to(self._gateway(order))
         node.keep()
         self._registrar.report(name, self._report(node))
         self._registrar.register(name, node.address if node.postmaster is not None else "")
@@ -285,28 +301,36 @@ class CellAgent:
             raise InvalidInputError(source=name, problem="is no name for a node")
         if order.restore and not settings.restore_command:
             raise InvalidInputError(source=settings.name, problem="the cell restores no backups")
-        state = self._broker.instances.get(order.instance)
-        if state is None:
-            raise InvalidInputError(source=order.instance, problem="there is no such instance")
         taken = {port for node in self._nodes.values() for port in (node.plan.port, node.plan.rest_port)}
         free = list(islice(settings.ports.free(settings.cell.host, taken=taken), 2))
         if len(free) < 2:
             raise InvalidInputError(source=settings.name, problem="the cell has no free ports left")
+        user = settings.users.free(owners_of_homes(self._folder)) if settings.users.names else ""
+        if user is None:
+            raise InvalidInputError(source=settings.name, problem="the cell has no users left for another node")
         return NodePlan(
             instance=order.instance,
             node=name,
             address=settings.cell.host,
             port=free[0],
             rest_port=free[1],
-            superuser=state.superuser_credentials,
-            replication=state.replication_credentials,
-            rest=state.admin_credentials,
-            gateway=settings.gateway,
+            superuser=order.superuser,
+            replication=order.replication,
+            rest=order.rest,
+            gateway=self._gateway(order),
             parameters=dict(settings.parameters),
             dynamic=merged(settings.dynamic, order.patroni),
             restore=order.restore,
             restore_command=settings.restore_command,
+            user=user,
         )
+
+    def _gateway(self, order: NodeOrder) -> Gateway:
+        """How a node finds its store: as its cluster, unless the cell was given a password for all."""
+        gateway = self._settings.gateway
+        if gateway.password.reveal() or not order.store.password.reveal():
+            return gateway
+        return msgspec.structs.replace(gateway, username=order.store.username, password=order.store.password)
 
     def _leave_unordered(self, name: str) -> None:
         """Leave a node as it is, running or not, and say that nobody has ordered it; one whose order is damaged runs on."""
@@ -321,17 +345,13 @@ class CellAgent:
     def _remove_node(self, name: str, order: NodeOrder) -> None:
         node = self._nodes.get(name)
         if node is not None:
-            if node.plan.instance != order.instance:
-                problem = f"its removal is ordered as a node of {order.instance}, and it is one of {node.plan.instance}"
-                raise InvalidInputError(source=name, problem=problem)
+            _require_same_instance(node, order, "its removal is ordered")
             self._registrar.report(
                 name, NodeReport(instance=node.plan.instance, state="stopping", address=node.address)
             )
             if not (self._is_removal_ordered(name, order) and node.end() and node.remove()):
                 return
             del self._nodes[name]
-            # Why: Patroni leaves its member key to its TTL, and who waits for the members would wait for that.
-            self._broker.members.delete(MemberKey(node.plan.instance, node.plan.member))
             LOGGER.info("node %s of %s is removed, with its data", name, node.plan.instance)
         self._registrar.register(name, "")
         self._store.run(lambda binding: _delete_carried_out(Broker(binding), OrderKey(self._settings.name, name)))
@@ -342,6 +362,12 @@ class CellAgent:
         with self._store.snapshot() as state:
             found = Broker(state).orders.get(OrderKey(self._settings.name, name))
             return self._memory.is_same(state) and found == order
+
+
+def _require_same_instance(node: Node, order: NodeOrder, what: str) -> None:
+    if node.plan.instance != order.instance:
+        problem = f"{what} as a node of {order.instance}, and it is one of {node.plan.instance}"
+        raise InvalidInputError(source=node.plan.node, problem=problem)
 
 
 def _delete_carried_out(broker: Broker, key: OrderKey) -> None:

@@ -4,6 +4,7 @@ import os
 import secrets
 import socket
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
 from typing import Annotated, Literal
@@ -11,20 +12,24 @@ from typing import Annotated, Literal
 import typer
 
 from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
+from keyplan.apps.patroni.cell_reach import cell_store
 from keyplan.apps.patroni.cli_options_cells import (
     AddressOption,
     ConsentOption,
     ForwardOption,
     HostnameOption,
+    InstanceUsersOption,
     LeaseOption,
     LogLevelOption,
     ModeOption,
     NodeOptions,
+    tell_of_common_user,
 )
 from keyplan.apps.patroni.logs import LOGGER, set_up_logging
 from keyplan.apps.patroni.node_config import DYNAMIC_DEFAULT, Gateway, merged
 from keyplan.apps.patroni.node_host import find_host
 from keyplan.apps.patroni.node_ports import PortRange
+from keyplan.apps.patroni.node_users import InstanceUsers
 from keyplan.apps.patroni.records import Cell
 from keyplan.apps.patroni.registrar import CELL_LEASE_SECONDS
 from keyplan.apps.patroni.router_agent import Router, Switchboard
@@ -63,6 +68,7 @@ def cell(
     ports: Annotated[
         str, typer.Option("--ports", metavar="FIRST-LAST", help="The ports of its nodes, two for each.")
     ] = "20000-24999",
+    instance_users: InstanceUsersOption = "",
     nodes: NodeOptions,
     lease: LeaseOption = CELL_LEASE_SECONDS,
     stop_nodes: Annotated[
@@ -78,6 +84,9 @@ def cell(
     SIGTERM ends the agent; its nodes go on without it, as they do when it is killed, and the next one finds them.
     """
     set_up_logging(nodes.log_level)
+    users = InstanceUsers.of_text(instance_users)
+    host = find_host(user=nodes.user, programs=nodes.postgresql, instance_users=users)
+    tell_of_common_user(host, users)
     settings = CellSettings(
         name=name,
         folder=data.absolute(),
@@ -93,10 +102,14 @@ def cell(
         accepted_store=accept_store,
         restore_command=nodes.restore,
         tls=nodes.tls,
+        users=users,
     )
     stop = Event()
-    with told_by_signals(stop, logger=LOGGER) as impatient, store_of_option(store, config, create=False) as opened:
-        agent = CellAgent(opened, settings, find_host(user=nodes.user, programs=nodes.postgresql))
+    with told_by_signals(stop, logger=LOGGER) as impatient, ExitStack() as stack:
+        opened = stack.enter_context(store_of_option(store, config, create=False))
+        # Why the cell's own: nothing that it is told, or does wrong, leads to what is another cell's.
+        own = stack.enter_context(cell_store(opened, name, hostname=settings.hostname, image=settings.image))
+        agent = CellAgent(own, settings, host)
         agent.open()
         try:
             print_text(f"cell {name}")

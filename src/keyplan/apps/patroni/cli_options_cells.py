@@ -1,12 +1,15 @@
 """Options that the commands for cells, routers and `up` share."""
 
+import getpass
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
 from keyplan.apps.patroni.cell_agent import TlsFiles
-from keyplan.apps.patroni.node_host import NODE_USER_DEFAULT
+from keyplan.apps.patroni.logs import LOGGER
+from keyplan.apps.patroni.node_host import NODE_USER_DEFAULT, Host
+from keyplan.apps.patroni.node_users import InstanceUsers
 from keyplan.errors import InvalidInputError
 
 __all__ = [
@@ -14,10 +17,12 @@ __all__ = [
     "ConsentOption",
     "ForwardOption",
     "HostnameOption",
+    "InstanceUsersOption",
     "LeaseOption",
     "LogLevelOption",
     "ModeOption",
     "NodeOptions",
+    "tell_of_common_user",
 ]
 
 _DIGITS_MAX: Final = 18
@@ -39,6 +44,14 @@ ForwardOption = Annotated[
 ModeOption = Annotated[
     str, typer.Option("--mode", metavar="etcd3|etcd", help="Patroni's protocol: v3's JSON gateway, or v2's keys API.")
 ]
+InstanceUsersOption = Annotated[
+    str,
+    typer.Option(
+        "--instance-users",
+        metavar="USER,FIRST-LAST,...",
+        help="Users of this machine, one for each node, that nothing else runs as; by name or number.",
+    ),
+]
 LogLevelOption = Annotated[str, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")]
 
 
@@ -48,6 +61,15 @@ ConsentOption = Annotated[
         "--accept-store", metavar="CONSENT", help="Follow another store than before, once: a refusal names the consent."
     ),
 ]
+
+
+def tell_of_common_user(host: Host, users: InstanceUsers) -> None:
+    """Say on standard error that nodes are not kept apart, where they are not."""
+    if users.names:
+        return
+    who = host.user or getpass.getuser()
+    remedy = "give --instance-users" if host.user else "root can give each a user of its own, with --instance-users"
+    LOGGER.warning("all nodes run as the user %s: who breaks into one reads the files of all; %s", who, remedy)
 
 
 def _settings_of(given: list[str] | None, option: str) -> dict[str, str]:

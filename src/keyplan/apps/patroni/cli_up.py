@@ -7,9 +7,15 @@ from typing import Annotated
 
 import typer
 
-from keyplan.apps.patroni.cli_options_cells import ForwardOption, NodeOptions
+from keyplan.apps.patroni.cli_options_cells import (
+    ForwardOption,
+    InstanceUsersOption,
+    NodeOptions,
+    tell_of_common_user,
+)
 from keyplan.apps.patroni.logs import LOGGER, set_up_logging
 from keyplan.apps.patroni.node_host import find_host
+from keyplan.apps.patroni.node_users import InstanceUsers
 from keyplan.apps.patroni.up import Everything, UpSettings
 from keyplan.cli import JsonOption, print_json, print_text, spread
 from keyplan.errors import InvalidInputError
@@ -43,6 +49,7 @@ def up(
             "--setting", metavar="NAME.KEY=VALUE", help="A setting of the server's services; may be repeated."
         ),
     ] = None,
+    instance_users: InstanceUsersOption = "",
     nodes: NodeOptions,
     forward: ForwardOption = False,
     as_json: JsonOption = False,
@@ -56,12 +63,15 @@ def up(
     _require_address(listen)
     # Why here: what is wrong or missing is said now, and not in the log of a cell.
     _ = nodes.parameters, nodes.dynamic
-    host = find_host(user=nodes.user, programs=nodes.postgresql)
+    users = InstanceUsers.of_text(instance_users)
+    host = find_host(user=nodes.user, programs=nodes.postgresql, instance_users=users)
+    tell_of_common_user(host, users)
     folder = data.absolute()
     settings = UpSettings(
         folder=folder,
         store=store or f"lmdb:{folder / 'store'}",
         node_owner=host.owner,
+        instance_users=users,
         listen=listen,
         cells=cells,
         first_port=ports,

@@ -75,6 +75,8 @@ class NodePlan(Struct, kw_only=True):
     """Where the backup is that the cluster begins with; empty: it begins empty."""
     restore_command: str = ""
     """What makes a data folder of a backup, called as Patroni calls it, with the backup's place behind."""
+    user: str = ""
+    """Whose processes it is; empty: the user of all nodes of its cell that have none of their own."""
     has_tls: bool = False
     """Whether PostgreSQL has a certificate, and talks to nobody without TLS."""
 
@@ -82,6 +84,11 @@ class NodePlan(Struct, kw_only=True):
     def member(self) -> str:
         """Its name in the cluster. Names of members become names of replication slots, which hold no dots (1.3)."""
         return self.node.replace(".", "_")
+
+    @property
+    def place(self) -> str:
+        """The `host:port` of its PostgreSQL."""
+        return _place(self.address, self.port)
 
     def __repr__(self) -> str:
         return f"NodePlan(instance={self.instance!r}, node={self.node!r}, port={self.port})"
@@ -95,10 +102,14 @@ def _rewind_password(plan: NodePlan) -> str:
 
 def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict[str, Any]:
     """Return what Patroni reads for this node. `home` is the folder that PostgreSQL may write to; certificates lie above it."""
-    rest, address = _place(plan.address, plan.rest_port), _place(plan.address, plan.port)
+    rest, address = _place(plan.address, plan.rest_port), plan.place
     store: dict[str, Any] = {"hosts": plan.gateway.hosts}
     if gateway_password := plan.gateway.password.reveal():
-        store |= {"username": plan.gateway.username or "cell", "password": gateway_password}
+        name = plan.gateway.username or "cell"
+        if plan.gateway.mode == "etcd":
+            # Trap: HTTP's basic authentication ends a name at its first colon, and the rest would be taken for the password.
+            name = name.replace(":", ".")
+        store |= {"username": name, "password": gateway_password}
     connection = "hostssl" if plan.has_tls else "host"
     log_in = {"authentication": _user(plan.rest)} if plan.rest.password.reveal() else {}
     return {

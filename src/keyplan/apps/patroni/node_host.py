@@ -2,16 +2,17 @@
 
 import importlib.util
 import os
-import pwd
+import re
 import shutil
 import stat
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from keyplan.apps.patroni.node_users import InstanceUsers, user_entry
 from keyplan.errors import InvalidInputError
 from keyplan.files import FOLDER_MODE, make_folder
 
@@ -21,6 +22,7 @@ NODE_USER_DEFAULT: Final = "postgres"
 """The user that Debian's packages make."""
 
 _DEBIAN_PROGRAMS: Final = Path("/usr/lib/postgresql")
+_VERSION: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3})?")
 _PROBE_SECONDS_MAX: Final = 60
 _PROBE: Final = "import patroni, psycopg, sys; print('%d.%d' % sys.version_info[:2])"
 
@@ -33,14 +35,24 @@ class Host:
     python: str
     script: Path
     user: str = ""
+    has_instance_users: bool = False
+    """Whether nodes have users of their own: then all users of the machine may pass through the folders above them."""
+
+    def of(self, user: str) -> "Host":
+        """Return the same for a node of this user; of the common one when it is empty."""
+        return replace(self, user=user) if user else self
 
     @property
     def owner(self) -> tuple[int, int] | None:
         """The ids of the user and its group; None where nothing changes hands."""
         if not self.user:
             return None
-        entry = pwd.getpwnam(self.user)
+        entry = user_entry(self.user)
         return entry.pw_uid, entry.pw_gid
+
+    def make_passage(self, folder: Path) -> None:
+        """Make a folder that nodes lie below, as `make_passage` does."""
+        make_passage(folder, self.owner, is_for_all=self.has_instance_users)
 
     def patroni(self, configuration: Path) -> list[str]:
         """The command that runs a node."""
@@ -70,34 +82,49 @@ class Host:
         return done.returncode == 0
 
 
-def make_passage(folder: Path, owner: tuple[int, int] | None) -> None:
+def make_passage(folder: Path, owner: tuple[int, int] | None, *, is_for_all: bool = False) -> None:
     """Make a folder, and the missing ones above it, that nodes lie below: their user may pass through, and nobody else.
 
-    `owner` is the nodes' user and group; None where they run as whoever makes the folder. Folders that are there stay.
+    `owner` is the nodes' user and group; None where they run as whoever makes the folder. Where they run as several users,
+    it `is_for_all`: everybody may pass through, and see nothing of what is in it. Folders that are there stay.
     """
     for missing in reversed([each for each in (folder, *folder.parents) if not os.path.isdir(each)]):
         make_folder(missing)
         if owner is not None:
             os.chown(missing, -1, owner[1])
-            missing.chmod(FOLDER_MODE | stat.S_IXGRP)
+            missing.chmod(FOLDER_MODE | stat.S_IXGRP | (stat.S_IXOTH if is_for_all else 0))
 
 
 def as_user(user: str, *command: str) -> list[str]:
     """Return the command as it is run by another user; by this one when `user` is empty."""
     if not user:
         return list(command)
+    # Why by number: a user's group need not have its name.
+    group = user_entry(user).pw_gid
     # Trap: setpriv finds its command with root's rights still, which the command's children lack; so `env` is between.
-    return ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "env", *command]
+    return ["setpriv", f"--reuid={user}", f"--regid={group}", "--init-groups", "env", *command]
 
 
-def find_host(*, user: str = NODE_USER_DEFAULT, programs: Path | None = None) -> Host:
+def find_host(
+    *, user: str = NODE_USER_DEFAULT, programs: Path | None = None, instance_users: InstanceUsers | None = None
+) -> Host:
     """Find what runs nodes on this machine. Only root changes to `user`; anybody else runs nodes as themselves.
 
-    Raises InvalidInputError, which says what has to be installed.
+    Raises InvalidInputError, which says what has to be installed; and for users of nodes that only root could change to.
     """
+    names = () if instance_users is None else instance_users.names
+    if names and os.geteuid() != 0:
+        raise InvalidInputError(source="--instance-users", problem="only root runs nodes as other users")
     acting = user if os.geteuid() == 0 else ""
+    if names and user_entry(user).pw_uid in {user_entry(name).pw_uid for name in names}:
+        # Why: what runs as a node's own user is ended with the node, and here all other nodes may run as it.
+        raise InvalidInputError(
+            source="--instance-users", problem=f"{user} is the user of all other nodes: leave it out"
+        )
     if programs is None:
-        versions = sorted(_DEBIAN_PROGRAMS.glob("*/bin"), key=lambda path: float(path.parent.name or 0))
+        # Why by number: 9.6 is older than 15. What has none, as a preview of the next version, is for who asks for it.
+        numbered = [path for path in _DEBIAN_PROGRAMS.glob("*/bin") if _VERSION.fullmatch(path.parent.name)]
+        versions = sorted(numbered, key=lambda path: [int(part) for part in path.parent.name.split(".")])
         found = shutil.which("postgres")
         programs = versions[-1] if versions else Path(found).parent if found else None
     if programs is None or not (programs / "postgres").exists():
@@ -109,17 +136,15 @@ def find_host(*, user: str = NODE_USER_DEFAULT, programs: Path | None = None) ->
         raise InvalidInputError(source=str(script), problem="Patroni's script is not beside this Python")
     if acting:
         _require_user(acting)
-    return Host(programs, _python(acting), script, acting)
+    # Why also as one of theirs: they are not in the group of `user`, and may not be let in where that is.
+    python = _python(names[0] if names else acting)
+    return Host(programs, python, script, acting, has_instance_users=bool(names))
 
 
 def _require_user(user: str) -> None:
     if shutil.which("setpriv") is None:
         raise InvalidInputError(source="setpriv", problem="is not installed, and PostgreSQL refuses to run as root")
-    try:
-        entry = pwd.getpwnam(user)
-    except KeyError:
-        raise InvalidInputError(source=user, problem="there is no such user on this machine") from None
-    if entry.pw_uid == 0:
+    if user_entry(user).pw_uid == 0:
         raise InvalidInputError(source=user, problem="PostgreSQL refuses to run as root")
 
 

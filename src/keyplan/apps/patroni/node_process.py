@@ -10,6 +10,8 @@ A node lives on without the agent, and the next agent finds it here.
 import os
 import shutil
 import signal
+import stat
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,7 +25,8 @@ from keyplan.apps.patroni.node_config import (
     written,
 )
 from keyplan.apps.patroni.node_host import Host, make_passage
-from keyplan.apps.patroni.processes import Running, Spawned
+from keyplan.apps.patroni.node_users import owner_of, user_entry
+from keyplan.apps.patroni.processes import Running, Spawned, processes_of_user
 from keyplan.codec import JsonForm
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import CorruptionError, InvalidInputError
@@ -42,6 +45,10 @@ _RESTART_SECONDS: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 _REMOVED_FILE: Final = "removed.json"
 """What node.json is called once the node is being removed."""
 
+_LOOK_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_POSTMASTER_BYTES_MAX: Final = 4_096
+"""Why: eight lines, of which one is a path."""
+
 _STEADY_SECONDS: Final = 60.0
 """A node that ran for so long has not failed at its start."""
 
@@ -52,7 +59,7 @@ class Node:
     def __init__(self, folder: Path, plan: NodePlan, host: Host, clock: Clock = SYSTEM_CLOCK) -> None:
         self.folder = folder
         self.plan = plan
-        self._host = host
+        self._host = host.of(plan.user)
         self._clock = clock
         self._process = Spawned(folder / "process")
         self._starts = 0
@@ -64,7 +71,7 @@ class Node:
     @property
     def address(self) -> str:
         """The `host:port` of its PostgreSQL, whether it runs or not."""
-        return f"{self.plan.address}:{self.plan.port}"
+        return self.plan.place
 
     @property
     def process(self) -> Running | None:
@@ -76,11 +83,11 @@ class Node:
         """PostgreSQL's first process, while it runs."""
         # Trap: the file lies in a folder that the cluster's superuser can write to; so the process must be what it should be.
         try:
-            pid = int((self._home / "data" / "postmaster.pid").read_text(errors="replace").split("\n", 1)[0])
-        except (OSError, ValueError):
+            pid = int(self._postmaster_lines()[0])
+        except (IndexError, ValueError):
             return None
         found = Running.of_pid(pid)
-        is_ours = found is not None and found.user == (self._host.owner or (os.geteuid(), 0))[0]
+        is_ours = found is not None and found.user == owner_of(self._home)
         command = found.command if found is not None and is_ours else []
         return (
             found if command and Path(command[0]).name == "postgres" and str(self._home / "data") in command else None
@@ -91,12 +98,22 @@ class Node:
         """Whether Patroni runs, and PostgreSQL takes connections, to read at least."""
         if self.process is None or self.postmaster is None:
             return False
-        try:
-            lines = (self._home / "data" / "postmaster.pid").read_text(errors="replace").splitlines()
-        except OSError:
-            return False
+        lines = self._postmaster_lines()
         # Why here: PostgreSQL itself keeps its state in the eighth line, for whoever waits for its start.
         return len(lines) > 7 and lines[7].strip() in {"ready", "standby"}
+
+    def _postmaster_lines(self) -> list[str]:
+        # Trap: whoever has the cluster may put a pipe there, which is never opened, or a link to a file without an end.
+        try:
+            descriptor = os.open(self._home / "data" / "postmaster.pid", _LOOK_FLAGS)
+        except OSError:
+            return []
+        try:
+            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            content = os.read(descriptor, _POSTMASTER_BYTES_MAX) if is_file else b""
+        finally:
+            os.close(descriptor)
+        return content.decode(errors="replace").splitlines()
 
     @property
     def starts(self) -> int:
@@ -111,13 +128,21 @@ class Node:
 
     def prepare(self) -> None:
         """Write its folder and its configuration. Again is harmless."""
+        self._write_configuration()
+        self._note_plan()
+
+    def _write_configuration(self) -> None:
         owner = self._host.owner
         make_passage(self.folder, owner)
         make_folder(self._home)
         if owner is not None:
+            # Why again: an attempt that failed may have made them for another user.
+            os.chown(self.folder, -1, owner[1])
             os.chown(self._home, *owner)
         configuration = patroni_configuration(self.plan, home=self._home, programs=self._host.programs)
         write_whole(self.folder / "patroni.yml", written(configuration), owner=owner)
+
+    def _note_plan(self) -> None:
         # Invariant: written last. A folder with it is complete, and one without it holds no data.
         write_whole(self.folder / "node.json", _PLAN.encode(self.plan).decode())
 
@@ -138,14 +163,21 @@ class Node:
 
     def move_to(self, gateway: Gateway) -> None:
         """Let it find its store elsewhere from now on; Patroni, when it runs, reads its configuration again."""
-        if gateway != self.plan.gateway:
-            self.plan.gateway = gateway
+        if gateway == self.plan.gateway:
+            return
+        former, self.plan.gateway = self.plan.gateway, gateway
+        try:
             self.prepare_anew()
+        except BaseException:
+            self.plan.gateway = former  # Why: the next call tries again.
+            raise
 
     def prepare_anew(self) -> None:
         """Write its configuration again; Patroni, when it runs, reads it, and PostgreSQL its certificate."""
-        self.prepare()
+        self._write_configuration()
         self._process.send(signal.SIGHUP)
+        # Why after the signal: an agent that ends between the two leaves it to the next one, which finds the plan as it was.
+        self._note_plan()
 
     def keep(self) -> None:
         """See to it that it runs: start it, again too, later each time when it ends by itself."""
@@ -203,7 +235,7 @@ class Node:
 
     def remove(self) -> bool:
         """Remove its data, once it has ended; return whether they are gone. Not undone by anything."""
-        if self.process is not None or self.postmaster is not None:
+        if self.process is not None or self.postmaster is not None or self._has_strays():
             return False
         # Invariant: node.json is renamed first, so that no agent takes a folder with half its data for a node, and the next
         # one knows that its removal was ordered.
@@ -212,14 +244,30 @@ class Node:
         _clear(self.folder)
         return not self.folder.exists()
 
+    def _has_strays(self) -> bool:
+        """End what else runs as the node's own user, as what a statement has started; return whether there was something.
+
+        Invariant: nothing of a removed node is left to meet the next one that its user is given to.
+        """
+        owner = owner_of(self._home) if self.plan.user else None
+        # Trap: a home that was not given away yet is the agent's own.
+        strays = [] if owner in {None, os.geteuid(), 0} else list(processes_of_user(owner))
+        for process in strays:
+            process.send(signal.SIGKILL)
+        return bool(strays)
+
 
 def _clear(folder: Path) -> None:
     """Remove a node's folder, the mark that its removal was ordered last; what is still written to stays for the next call."""
     # Why: PostgreSQL's other processes leave within moments of the first, and may write until then.
     with suppress(OSError):
-        if (folder / "home").exists():
-            shutil.rmtree(folder / "home")
-        shutil.rmtree(folder)
+        home = folder / "home"
+        if home.exists():
+            # Trap: what a cluster makes may be nested deeper than Python can follow.
+            command = ["/bin/rm", "-rf", "--", str(home)]
+            subprocess.run(command, check=False, stderr=subprocess.DEVNULL)  # noqa: S603  # Why: the folder is ours.
+        if not home.exists():
+            shutil.rmtree(folder)
 
 
 class FoundNodes(NamedTuple):
@@ -239,7 +287,10 @@ def found_nodes(folder: Path, host: Host, clock: Clock = SYSTEM_CLOCK) -> FoundN
         if not child.is_dir():
             continue
         try:
-            found.nodes.append(Node(child, _PLAN.decode((child / "node.json").read_bytes()), host, clock))
+            plan = _PLAN.decode((child / "node.json").read_bytes())
+            if plan.user:
+                user_entry(plan.user)  # Why now: without its user it can neither run nor be looked after.
+            found.nodes.append(Node(child, plan, host, clock))
         except FileNotFoundError:
             if (child / _REMOVED_FILE).exists() or not _has_data(child):
                 _clear(child)

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from keyplan.apps.patroni.backups import Backups, CallbackFailedError, ClusterData
 from keyplan.apps.patroni.catalog import Plan
+from keyplan.apps.patroni.cluster_login import new_store_credentials
 from keyplan.apps.patroni.clusters import cell_loads
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.ports import PortAllocator
@@ -64,7 +65,10 @@ class Wanted:
 
 
 class Beginnings:
-    """Begins operations: each is one commit, after which any broker goes on with it. Raises RefusedError, nothing written."""
+    """Begins operations: each is one commit, after which any broker goes on with it. Raises RefusedError, nothing written.
+
+    With `gives_logins` a new cluster has a token for its store. Why not always: a server that knows no clusters may refuse it.
+    """
 
     def __init__(
         self,
@@ -73,9 +77,11 @@ class Beginnings:
         clock: Clock,
         *,
         may_share_cells: bool = False,
+        gives_logins: bool = False,
         backups: Backups | None = None,
     ) -> None:
         self._store = store
+        self._gives_logins = gives_logins
         self._backups = backups
         self._ports = ports
         self._clock = clock
@@ -196,6 +202,7 @@ class Beginnings:
             superuser_credentials=Credentials(username="postgres", password=new_password()),
             admin_credentials=Credentials(username="pgadmin", password=new_password()),
             replication_credentials=Credentials(username="replicator", password=new_password()),
+            store_credentials=new_store_credentials(instance) if self._gives_logins else Credentials(),
             node_count=wanted.node_count,
             cells=wanted.cells,
             parameters=wanted.parameters,

@@ -12,7 +12,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Final, Self
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
 
-__all__ = ["Running", "Spawned", "spawn"]
+__all__ = ["Running", "Spawned", "processes_of_user", "spawn", "users_of_processes"]
 
 _RECORD: Final = 'umask 077; read -r line </proc/self/stat && printf "%s\\n" "$line" >"$0" && exec "$@" </dev/null'
 """Why a shell writes the file: it becomes the program by exec, so no program ever runs that is not written down.
@@ -31,6 +31,12 @@ The umask: whatever these programs write may hold passwords, and they do not say
 
 _START_SECONDS_MAX: Final = 30.0
 """How long somebody else's start is waited for. It takes the time of one write."""
+
+
+_UIDS: Final = re.compile(r"^Uid:\s*([0-9\s]+?)$", re.MULTILINE)
+
+_LISTENING: Final = "0A"
+"""The kernel's number of that state of a socket."""
 
 
 def _identity(stat: str) -> tuple[int, int, str] | None:
@@ -98,6 +104,57 @@ class Running:
             return Path(f"/proc/{self.pid}").stat().st_uid
         except OSError:
             return None
+
+    @property
+    def users(self) -> frozenset[int]:
+        """The ids of all users that it may act as: its real, effective and saved one. Empty when it has ended."""
+        try:
+            text = Path(f"/proc/{self.pid}/status").read_text(errors="replace")
+        except OSError:
+            return frozenset()
+        found = _UIDS.search(text)
+        return frozenset(map(int, found[1].split())) if found else frozenset()
+
+    def listens_at(self, port: int) -> bool:
+        """Whether it is the one that takes TCP connections at a port of this machine, by what the kernel says."""
+        return not self._sockets().isdisjoint(_listening_sockets(port))
+
+    def _sockets(self) -> set[str]:
+        found: set[str] = set()
+        with suppress(OSError):  # it has ended, or is another user's
+            for descriptor in Path(f"/proc/{self.pid}/fd").iterdir():
+                with suppress(OSError):  # closed at this moment
+                    found.add(os.readlink(descriptor))
+        return found
+
+
+def _listening_sockets(port: int) -> set[str]:
+    found: set[str] = set()
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):  # a machine without IPv6
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+                    found.add(f"socket:[{fields[9]}]")
+    return found
+
+
+def processes_of_user(uid: int) -> Iterator[Running]:
+    """Yield what runs as a user now, or may again: a program that its owner lets act for others has them among its users."""
+    return (process for process in _processes() if uid in process.users)
+
+
+def users_of_processes() -> set[int]:
+    """Return the ids of all users that something runs as now."""
+    return {uid for process in _processes() for uid in process.users}
+
+
+def _processes() -> Iterator[Running]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            found = Running.of_pid(int(entry.name))
+            if found is not None and found.is_alive:
+                yield found
 
 
 class Spawned:

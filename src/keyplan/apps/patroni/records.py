@@ -220,6 +220,9 @@ class InstanceState(Struct, kw_only=True):
     whom standbys log in as; `admin_credentials` the log-in of Patroni's REST API. `app_credentials` is the shared user of
     former brokers and stays empty here: each binding has its own. `nodes` was theirs too: the `nodes` table is the truth.
     `restore` is where the backup is that the cluster was made from.
+
+    `store_credentials` is what the cluster's nodes log in to their store with: a principal, and a token that is good for the
+    cluster's keys alone. The one before it counts until `former_store_until`, in seconds of Unix time.
     """
 
     instance_id: str = ""
@@ -233,6 +236,9 @@ class InstanceState(Struct, kw_only=True):
     superuser_credentials: Credentials = field(default_factory=Credentials)
     app_credentials: Credentials = field(default_factory=Credentials)
     replication_credentials: Credentials = field(default_factory=Credentials)
+    store_credentials: Credentials = field(default_factory=Credentials)
+    former_store_credentials: Credentials = field(default_factory=Credentials)
+    former_store_until: float = 0.0
     node_count: int = 0
     cells: list[str] = field(default_factory=list)
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -266,9 +272,10 @@ class StoreIdentity(Struct, kw_only=True):
 
 
 class NodeOrder(Struct, kw_only=True):
-    """That a cell is to run a node, or with `remove` to stop it and remove its data. Users stand in the instance's state.
+    """That a cell is to run a node, or with `remove` to stop it and remove its data.
 
-    A node without an order is left as it is: the absence of an order is no order.
+    A node without an order is left as it is: the absence of an order is no order. The users are those of the instance's state,
+    which no cell reads: an order has all that its cell needs. With another `store` the node is to log in from now on.
     `patroni` is merged into the cluster's dynamic configuration when it is bootstrapped (`ttl`, `loop_wait`, ...). `restore` is
     where the backup is that the cluster is made from; empty: it begins empty.
     """
@@ -276,6 +283,10 @@ class NodeOrder(Struct, kw_only=True):
     instance: str
     patroni: dict[str, Any] = field(default_factory=dict)
     restore: str = ""
+    superuser: Credentials = field(default_factory=Credentials)
+    replication: Credentials = field(default_factory=Credentials)
+    rest: Credentials = field(default_factory=Credentials)
+    store: Credentials = field(default_factory=Credentials)
     remove: bool = False
 
 

@@ -18,6 +18,7 @@ from keyplan.apps.patroni.operations import Beginnings
 from keyplan.apps.patroni.osb_edge import CONTRACT, BrokerResponder
 from keyplan.apps.patroni.osb_routes import ServiceBroker
 from keyplan.apps.patroni.ports import PORTS_DEFAULT, PortAllocator, PortRange, port_range, reads_of
+from keyplan.apps.patroni.principals import ClusterPrincipals
 from keyplan.operations import described, operations_of
 from keyplan.server import Service, ServiceContext, layout_areas
 from keyplan.settings import Setting, TextForm, of_service, read_settings
@@ -76,6 +77,18 @@ class BrokerSettings:
     step_seconds: Annotated[float, Setting("how long a step is waited for", least=0.1, most=_SECONDS_MAX)] = 300.0
 
 
+@asynccontextmanager
+async def _followed(principals: ClusterPrincipals | None, context: ServiceContext) -> AsyncIterator[None]:
+    if principals is None:
+        yield
+        return
+    await context.run(principals.start)
+    try:
+        yield
+    finally:
+        await context.run(principals.stop)
+
+
 def build(context: ServiceContext) -> Service:
     """Return the service. Raises InvalidInputError for a setting's value, or for a catalog that cannot be read.
 
@@ -88,11 +101,14 @@ def build(context: ServiceContext) -> Service:
     # Why never closed: the engine inside is the server's, and without leases the store has nothing else to end. Why not all to
     # write: registrations stand right below the root, `/`, and are the registrars'.
     store = Store(context.own(*layout_areas(Broker.bound(), read_only={"registrations"})), clock=context.clock)
+    # Why by the access file: without one nobody knows a cluster by its token, and who asks with one is nobody.
+    principals = None if context.access.policy is None else ClusterPrincipals(store)
     beginnings = Beginnings(
         store,
         PortAllocator(store, settings.ports, reads_first=reads_first),
         context.clock,
         may_share_cells=settings.cells == "shared",
+        gives_logins=principals is not None,
         backups=backups,
     )
     waits = Waits(step_seconds_max=settings.step_seconds, cell_seconds_max=settings.cell_seconds)
@@ -126,10 +142,14 @@ def build(context: ServiceContext) -> Service:
 
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
-        loop.start()
-        try:
-            yield
-        finally:
-            await context.run(loop.stop)
+        # Why first: nodes that ask as soon as the server answers are known.
+        async with _followed(principals, context):
+            loop.start()
+            try:
+                yield
+            finally:
+                await context.run(loop.stop)
 
-    return Service(SERVICE_NAME, routes, DESCRIPTION, lifespan, has_own_access=True, is_confined=True)
+    return Service(
+        SERVICE_NAME, routes, DESCRIPTION, lifespan, has_own_access=True, is_confined=True, principals=principals
+    )

@@ -6,16 +6,18 @@ is its own:
 
     DATA/store            the embedded store, 0700          DATA/server/   the server's log and process
     DATA/credentials.json users and addresses, 0600         DATA/cells/N/  a cell, with the data of its nodes
-    DATA/tokens           the server's tokens, 0600         DATA/router/   HAProxy's files
+    DATA/access.toml      who may ask the server, 0600      DATA/router/   HAProxy's files
+
+The access file names the broker's user alone, until its owner adds others: each cluster is a principal that the broker keeps.
 """
 
 import fcntl
 import os
-import secrets
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from threading import Event
@@ -23,13 +25,26 @@ from typing import Any, Final
 
 import msgspec
 
+from keyplan.access import (
+    EVERYTHING,
+    NEW_FILE,
+    TOKEN_CHARACTERS_MIN,
+    add_principal,
+    change_access_file,
+    new_token,
+    read_policy,
+    rotate_token,
+)
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.node_host import make_passage
+from keyplan.apps.patroni.node_users import InstanceUsers, owners_of_homes
 from keyplan.apps.patroni.processes import Spawned
 from keyplan.engine import SYSTEM_CLOCK, Clock, open_engine
 from keyplan.errors import EngineUnavailableError, InvalidInputError
 from keyplan.files import make_folder, write_whole
+from keyplan.operations import Act
+from keyplan.server import TOKEN_VARIABLES
 from keyplan.store import Store
 
 __all__ = ["Everything", "UpSettings"]
@@ -39,6 +54,7 @@ _STOP_SECONDS_MAX: Final = 60.0
 _RESTART_SECONDS: Final = 1.0
 _ASK_SECONDS_MAX: Final = 2.0
 _PORTS_OF_A_CELL: Final = 200
+_BROKER: Final = "broker"
 _PROGRAM: Final = "from keyplan.cli.start import run; run()"
 
 
@@ -46,18 +62,8 @@ _MADE_ANEW: Final = "put it right, or remove it: the next start makes another"
 
 
 def _is_word(text: str) -> bool:
-    """Tell whether a text is one word of a file of tokens."""
+    """Tell whether a text is one word."""
     return text.split() == [text]
-
-
-def _token_in(file: Path) -> str:
-    try:
-        token = file.read_text().strip()
-    except UnicodeDecodeError:
-        token = ""
-    if not _is_word(token):
-        raise InvalidInputError(source=str(file), problem=f"it holds no token: {_MADE_ANEW}")
-    return token
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,8 @@ class UpSettings:
     server_options: Sequence[str] = ()
     node_owner: tuple[int, int] | None = None
     """The ids of the user and the group that nodes run as; None where that is whoever starts this."""
+    instance_users: InstanceUsers = field(default_factory=InstanceUsers)
+    """The users that nodes run as where each has its own: the cells share them out."""
 
 
 @dataclass
@@ -112,26 +120,37 @@ class Everything:
         self._settings = settings
         self._clock = clock
         self._folder = settings.folder
-        make_passage(self._folder, settings.node_owner)
+        self._make_passage(self._folder)
         self._lock = self._locked()
         try:
             self.credentials = self._credentials()
-        except InvalidInputError:
-            os.close(self._lock)
+            self._admit(self.credentials)
+            for number in range(1, settings.cells + 1):
+                self._make_passage(self._folder / "cells" / f"cell{number}")
+            self._users = self._shares_of_users()
+            self._server = self._part("server", self._server_command(), self._folder / "server")
+            self._cells = [
+                self._part(name, self._cell_command(number), self._folder / "cells" / name / "agent")
+                for number, name in ((number, f"cell{number}") for number in range(1, settings.cells + 1))
+            ]
+            self._router = self._part("router", self._router_command(), self._folder / "router" / "agent")
+        except BaseException:
+            self.close()
             raise
-        for number in range(1, settings.cells + 1):
-            make_passage(self._folder / "cells" / f"cell{number}", settings.node_owner)
-        self._server = self._part("server", self._server_command(), self._folder / "server")
-        self._cells = [
-            self._part(f"cell{number}", self._cell_command(number), self._folder / "cells" / f"cell{number}" / "agent")
-            for number in range(1, settings.cells + 1)
-        ]
-        self._router = self._part("router", self._router_command(), self._folder / "router" / "agent")
 
     @property
     def credentials_file(self) -> Path:
         """The broker's address and its user, for whoever started this."""
         return self._folder / "credentials.json"
+
+    @property
+    def access_file(self) -> Path:
+        """Who may ask the server."""
+        return self._folder / "access.toml"
+
+    def _make_passage(self, folder: Path) -> None:
+        settings = self._settings
+        make_passage(folder, settings.node_owner, is_for_all=bool(settings.instance_users.names))
 
     def _locked(self) -> int:
         lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -145,13 +164,8 @@ class Everything:
         return lock
 
     def _credentials(self) -> dict[str, str]:
-        """The broker's user and the cells' token, as they were made at the first start. Raises InvalidInputError."""
+        """The broker's user, as it was made at the first start. Raises InvalidInputError for a file that says no user."""
         known = self._known()
-        token = self._folder / "cells.token"
-        if not token.exists():
-            write_whole(token, f"{secrets.token_urlsafe(24)}\n")
-        tokens = f"admin {known['username']} {known['password']}\nclient cells {_token_in(token)}\n"
-        write_whole(self._folder / "tokens", tokens)
         known |= {"url": f"http://{self._settings.listen}"}
         write_whole(self.credentials_file, msgspec.json.encode(known).decode() + "\n")
         return known
@@ -159,38 +173,80 @@ class Everything:
     def _known(self) -> dict[str, str]:
         try:
             known = msgspec.json.decode(self.credentials_file.read_bytes(), type=dict[str, str])
-            if all(map(_is_word, (known["username"], known["password"]))):
+            if not all(map(_is_word, (known["username"], known["password"]))):
+                problem = "the name or the password is empty, or has a space"
+            elif len(known["password"]) < TOKEN_CHARACTERS_MIN:
+                problem = f"the password has fewer than {TOKEN_CHARACTERS_MIN} characters"
+            else:
                 return known
-            problem = "the name or the password is empty, or has a space"
         except FileNotFoundError:
-            return {"username": "broker", "password": secrets.token_urlsafe(24)}
+            return {"username": _BROKER, "password": new_token()}
         except KeyError as error:
             problem = f"it has no {error.args[0]}"
         except (msgspec.MsgspecError, ValueError, RecursionError):
             problem = "it is no JSON object of texts"
         raise InvalidInputError(source=str(self.credentials_file), problem=f"{problem}: {_MADE_ANEW}")
 
+    def _admit(self, credentials: dict[str, str]) -> None:
+        """Let the broker's user into the access file, with the password of the credentials; nothing else changes there.
+
+        Raises InvalidInputError when the file is not sound.
+        """
+        file, name, password = self.access_file, credentials["username"], credentials["password"]
+        now = datetime.fromtimestamp(self._clock.wall(), UTC)
+
+        def admitted(text: str) -> str:
+            policy = read_policy(text, source=str(file))
+            if policy.named(name) is None:
+                grants = {act: [str(EVERYTHING)] for act in Act}
+                return add_principal(text, name, token=password, grants=grants, source=str(file))
+            if policy.known_by_token(password, at=now) is policy.named(name):
+                return text
+            return rotate_token(text, name, password, now=now, keep_seconds=0, source=str(file))
+
+        change_access_file(file, admitted, new=NEW_FILE)
+
+    def _shares_of_users(self) -> list[InstanceUsers]:
+        """Share the users of nodes out among the cells; empty where there are none. Raises InvalidInputError: they are too few.
+
+        Why by what nodes have: they keep their users, and with another number of cells each cell would have another share.
+        """
+        users, cells = self._settings.instance_users, range(1, self._settings.cells + 1)
+        if not users.names:
+            return []
+        folder = self._folder / "cells"
+        taken = {f"cell{number}": owners_of_homes(folder / f"cell{number}" / "nodes") for number in cells}
+        others = (owners_of_homes(other / "nodes") for other in folder.iterdir() if other.name not in taken)
+        shares = users.shared_out([*taken.values()], elsewhere=set[int]().union(*others))
+        # Trap: a cell without any would run its nodes as the user of all.
+        for name, share in zip(taken, shares, strict=True):
+            if not share.names:
+                raise InvalidInputError(source="--instance-users", problem=f"none is left for {name}: give more users")
+        return shares
+
     # ---- the parts ------------------------------------------------------------------------------------------------------
 
     def _part(self, name: str, command: Sequence[str], folder: Path) -> _Part:
         # Why not as an option: everybody on the machine can read a command line, and a store's URL may hold a password.
         environment = {**os.environ, "KEYPLAN_STORE": self._settings.store}
+        for variable in TOKEN_VARIABLES:  # Why: the access file alone says who may ask.
+            environment.pop(variable, None)
         return _Part(name, command, folder, environment, self._clock)
 
     def _server_command(self) -> list[str]:
         return [
             *("serve", "--listen", self._settings.listen),
-            *("--app", "patroni-broker", "--app", "etcd-v2", "--app", "etcd-v3", "--local-role", "none"),
-            *("--tokens", str(self._folder / "tokens")),
+            *("--app", "patroni-broker", "--app", "etcd-v2", "--app", "etcd-v3", "--access", str(self.access_file)),
             *self._settings.server_options,
         ]
 
     def _cell_command(self, number: int) -> list[str]:
         name = f"cell{number}"
         first = self._settings.first_port + (number - 1) * _PORTS_OF_A_CELL
+        users = self._users[number - 1].words() if self._users else ""
         return [
             *("patroni", "cell", name, "--gateway", self._settings.listen),
-            *("--gateway-password-file", str(self._folder / "cells.token")),
+            *(("--instance-users", users) if users else ()),
             *("--data", str(self._folder / "cells" / name), "--zone", f"z{number}"),
             *("--ports", f"{first}-{first + _PORTS_OF_A_CELL - 1}", "--stop-nodes"),
             *self._settings.cell_options,
@@ -257,6 +313,10 @@ class Everything:
 
     def _is_answering(self) -> bool:
         host, _, port = self._settings.listen.rpartition(":")
+        server = self._server.process.running
+        # Why: another program may have the address, and nodes would show it their tokens.
+        if server is None or not server.listens_at(int(port)):
+            return False
         connection = HTTPConnection(host.strip("[]"), int(port), timeout=_ASK_SECONDS_MAX)
         try:
             connection.request("GET", "/health")
