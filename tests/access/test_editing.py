@@ -130,6 +130,12 @@ def test_a_rotation_that_keeps_nothing_and_one_after_their_time_remove_the_old_t
     assert [word in later for word in (sum_of(NEW), sum_of(OLD), sum_of(OLDER))] == [True, True, False]
 
 
+@pytest.mark.parametrize("keep", [-1, float("nan"), float("inf"), 1e9])
+def test_a_rotation_keeps_no_token_for_a_time_that_is_none(keep: float) -> None:
+    with pytest.raises(InvalidInputError, match="no number of seconds from 0 to"):
+        rotate_token(FILE, "shop", NEW, now=NOW, keep_seconds=keep, source="f")
+
+
 @pytest.mark.parametrize(
     "lines",
     [

@@ -65,6 +65,9 @@ def test_an_empty_file_has_nobody() -> None:
 
 
 HEAD = "[principals.a]\n"
+# As `printf "$TOKEN" | sha256sum` and `echo "$TOKEN" | sha256sum` print them, where there is no such variable.
+SUM_OF_NOTHING = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+SUM_OF_A_LINE_END = "sha256:01ba4719c80b6fe911b091a7c05124b64eeece964e09c058ef8f9805daca546b"
 
 
 @pytest.mark.parametrize(
@@ -105,6 +108,10 @@ HEAD = "[principals.a]\n"
         (f'{HEAD}read = ["keyspace:"]\n', 2, "nothing that a grant can be on"),
         (f'{HEAD}read = ["prefix:0x2"]\n', 2, "two hexadecimal digits"),
         (f'{HEAD}read = ["prefix:0x"]\n', 2, "two hexadecimal digits"),
+        (f'{HEAD}tokens = ["{SUM_OF_NOTHING}"]\n', 2, "it is the sum of nothing"),
+        (f'{HEAD}tokens = ["{SUM_OF_A_LINE_END}"]\n', 2, "it is the sum of nothing"),
+        (f"{HEAD}users = [{'9' * 5_000}]\n", 2, "cannot be read as TOML"),
+        (f"{HEAD}read = {'[' * 5_000}\n", 2, "brackets within brackets"),
     ],
 )
 def test_what_is_wrong_is_refused_with_its_line(text: str, line: int, words: str) -> None:

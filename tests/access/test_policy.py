@@ -19,6 +19,7 @@ from keyplan.access import (
     Principal,
     Target,
     TokenSum,
+    target_of,
 )
 from keyplan.operations import Act
 
@@ -67,6 +68,12 @@ targets: st.SearchStrategy[Target] = st.one_of(
 )
 acts = st.sampled_from(list(Act))
 names = st.sampled_from(["ada", "ben", "nobody"])
+
+
+def test_a_prefix_of_bytes_that_are_no_text_is_written_as_digits_and_read_from_a_command_line() -> None:
+    on = OnPrefix(b"\x80x")
+    assert str(on) == "prefix:0x8078"
+    assert {target_of(words, source="f") for words in ("prefix:0x8078", "prefix:\udc80x")} == {on}
 
 
 @given(granted=st.dictionaries(names, st.lists(st.tuples(acts, targets), max_size=6)), who=names, act=acts, on=targets)

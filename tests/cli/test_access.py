@@ -148,6 +148,40 @@ def test_a_no_says_what_would_make_it_a_yes(run: Keyplan, token: str) -> None:
     assert answer.err == "keyplan: yes, if it is a key space of shop: line 6, --application shop\n"
 
 
+# ---- grants that let nobody do anything ----------------------------------------------------------------------------------
+
+
+def test_a_misspelt_operation_is_told_when_it_is_granted_explained_and_checked(run: Keyplan, token: str) -> None:
+    added = run("access", "add", "eve", "--access", "a.toml", "--audit", "operation:getAduit")
+    assert added.code == 0
+    meant = "there is no operation getAduit; did you mean operation:getAudit?"
+    line = Path("a.toml").read_text().splitlines().index('audit = ["operation:getAduit"]') + 1
+    assert added.err.splitlines()[-1] == f"keyplan: a.toml:{line}: {meant}"
+    explained = run("access", "explain", "eve", "audit", "operation:getAduit", "--access", "a.toml")
+    assert (explained.code, explained.err) == (0, f"keyplan: {meant}\n")
+    checked = run("access", "check", "--access", "a.toml")
+    assert (checked.code, checked.out) == (1, f"a.toml:{line}: eve: {meant}\n")
+    document = run("access", "check", "--access", "a.toml", "--json").document
+    assert document["line"] == line
+    assert document["problem"] == meant
+
+
+def test_a_file_whose_grants_are_all_asked_for_is_sound(run: Keyplan, token: str) -> None:
+    added = run("access", "add", "eve", "--access", "a.toml", "--audit", "operation:getAudit")
+    assert len(added.err.splitlines()) == 1
+    checked = run("access", "check", "--access", "a.toml")
+    assert (checked.code, checked.out) == (0, "every grant on an operation is one that something asks for\n")
+    assert run("access", "check", "--access", "missing.toml").code == 5
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "1e12"])
+def test_old_tokens_are_kept_for_no_time_that_is_none(run: Keyplan, token: str, seconds: str) -> None:
+    before = Path("a.toml").read_text()
+    refused = run("access", "rotate", "shop", "--keep-seconds", seconds, "--access", "a.toml")
+    assert refused.code in {2, 5}
+    assert Path("a.toml").read_text() == before
+
+
 def test_what_cannot_be_asked_is_refused(run: Keyplan, token: str) -> None:
     assert run("access", "explain", "shop", "own", "everything", "--access", "a.toml").code == 2
     assert run("access", "explain", "shop", "read", "orders", "--access", "a.toml").code == 5

@@ -113,6 +113,21 @@ def test_the_role_of_local_requests_is_as_configured() -> None:
     assert Access(local_role=None).caller(scope()) is None
 
 
+@pytest.mark.parametrize("origin", ["http://[", "http://[::1", "https://]", "://", "", "\x00"])
+def test_an_origin_that_is_no_url_is_anothers_and_no_fault(origin: str) -> None:
+    with pytest.raises(AnswerError) as caught:
+        ACCESS.caller(scope({"origin": origin}))
+    assert (caught.value.status, caught.value.code) == (403, "cross_site")
+
+
+def test_nobody_is_known_by_nothing_though_a_file_has_the_sum_of_nothing() -> None:
+    nothing = Access([Token.of_text(Role.ADMIN, "ada", "")], local_role=None)
+    for given in ("Bearer ", "Bearer", "", basic("anyone:")):
+        assert nothing.caller(scope({"authorization": given})) is None
+    short = Access([Token.of_text(Role.ADMIN, "ada", "fifteen-chars-x")], local_role=None)
+    assert short.caller(scope({"authorization": "Bearer fifteen-chars-x"})) is None
+
+
 FOREIGN = [{"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}]
 
 
@@ -175,6 +190,9 @@ def test_a_file_may_hold_sums_instead_and_then_be_readable_by_others(tmp_path: P
     summed = hashlib.sha256(ADMIN_TOKEN.encode()).hexdigest()
     path = token_file(tmp_path, f"admin ada sha256:{summed}\n", 0o644)
     assert read_tokens(path) == [ACCESS.tokens[0]]
+    nothing = hashlib.sha256(b"").hexdigest()
+    with pytest.raises(InvalidInputError, match="sum of nothing"):
+        read_tokens(token_file(tmp_path, f"admin ada sha256:{nothing}\n", 0o600))
 
 
 def test_a_token_may_hold_the_sign_of_a_comment(tmp_path: Path) -> None:

@@ -65,17 +65,21 @@ def test_the_addresses_of_one_ipv6_network_are_one(guesses: Guesses) -> None:
     assert guesses.seconds_until("192.0.2.7", b"x") > 0
 
 
-def test_what_is_remembered_is_bounded_and_the_oldest_is_forgotten(
-    guesses: Guesses, monkeypatch: pytest.MonkeyPatch
+def test_what_is_remembered_is_bounded_and_what_was_used_longest_ago_is_forgotten(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guessing, "_ADDRESSES_MAX", 2)
     monkeypatch.setattr(guessing, "_RIGHT_MAX", 2)
+    guesses = Guesses(hand)
     for address in ("192.0.2.1", "192.0.2.2", "192.0.2.3"):
         guesses.right(address, b"right")
         spend(guesses, address)
     assert [guesses.seconds_until(f"192.0.2.{last}", b"x") > 0 for last in (1, 2, 3)] == [False, True, True]
     spend(guesses, "192.0.2.1")
     assert guesses.seconds_until("192.0.2.1", b"right") > 0
+    guesses.right("192.0.2.2", b"right")
+    guesses.right("192.0.2.1", b"another")
+    assert [guesses.seconds_until(f"192.0.2.{last}", b"right") > 0 for last in (2, 3)] == [False, True]
 
 
 @pytest.mark.slow
@@ -105,6 +109,8 @@ def test_a_flood_of_wrong_tokens_from_one_address_locks_out_neither_others_nor_w
             )
             assert "etcdserver: too many requests" in passwords
         lines = [json.loads(line) for line in server.log.splitlines()]
-    reasons = {line["reason"] for line in lines if line["message"] == "request" and line.get("status") in {401, 429}}
+    reasons = {
+        line["reason"] for line in lines if line["message"] == "request refused" and line.get("status") in {401, 429}
+    }
     assert reasons == {"unauthorized", "too_many_guesses"}
     assert not [line for line in lines if "wrong-" in json.dumps(line)]

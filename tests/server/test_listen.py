@@ -118,6 +118,9 @@ def test_what_cannot_be_served_is_said_at_the_start(
         (["--local-role", "root"], "client, admin or none"),
         (["--log-level", "chatty"], "debug, info"),
         (["--tokens", "/none/here"], "No such file"),
+        (["--body-seconds", "0"], "--body-seconds"),
+        (["--body-seconds", "nan"], "more than 0"),
+        (["--idle-seconds", "-1"], "--idle-seconds"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(

@@ -12,8 +12,18 @@ from keyplan.access.editing import (
     rotate_token,
 )
 from keyplan.access.file import ACCESS_BYTES_MAX, LOOK_SECONDS, AccessFile, change_access_file, read_access_text
+from keyplan.access.known import OPERATIONS_GROUP, IdleGrant, idle_grants, known_operations, problem_of
 from keyplan.access.labels import ANY, LABEL_KINDS, Label, label_of
-from keyplan.access.policy import TOKEN_CHARACTERS_MIN, Decision, Grant, Policy, Principal, TokenSum, sum_of_token
+from keyplan.access.policy import (
+    SUMS_OF_NOTHING,
+    TOKEN_CHARACTERS_MIN,
+    Decision,
+    Grant,
+    Policy,
+    Principal,
+    TokenSum,
+    sum_of_token,
+)
 from keyplan.access.reading import CERTIFICATE_KINDS, read_policy
 from keyplan.access.targets import (
     EVERYTHING,
@@ -34,11 +44,14 @@ __all__ = [
     "LABEL_KINDS",
     "LOOK_SECONDS",
     "NEW_FILE",
+    "OPERATIONS_GROUP",
+    "SUMS_OF_NOTHING",
     "TOKEN_CHARACTERS_MIN",
     "AccessFile",
     "Decision",
     "Everything",
     "Grant",
+    "IdleGrant",
     "Label",
     "OnApplication",
     "OnKeySpace",
@@ -50,8 +63,11 @@ __all__ = [
     "TokenSum",
     "add_principal",
     "change_access_file",
+    "idle_grants",
+    "known_operations",
     "label_of",
     "new_token",
+    "problem_of",
     "read_access_text",
     "read_policy",
     "remove_principal",

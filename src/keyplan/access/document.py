@@ -24,6 +24,9 @@ _ENDS: Final = ("]", '"""', "'''")
 _STATEMENT_LINES_MAX: Final = 1_000
 """Why: the end of a statement is looked for line by line, and a list of a thousand grants is one for a machine."""
 
+_UNREADABLE: Final = (ValueError, RecursionError)
+"""What tomllib raises. Why not its own error alone: a number of too many digits and too many brackets are others."""
+
 _PLACE: Final = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 
 
@@ -46,7 +49,7 @@ class Statement(NamedTuple):
         closed = "" if place == len(self.lines) - 1 else "\n]"
         try:
             (found,) = tomllib.loads(f"{opened}{self.lines[place]}{closed}").values()
-        except ValueError:
+        except _UNREADABLE:
             return 0
         return len(found)
 
@@ -129,7 +132,7 @@ def _parsed(text: str, source: str) -> Iterator[tuple[int, tuple[str, ...], dict
 def _meaning(lines: list[str]) -> dict[str, Any] | None:
     try:
         return tomllib.loads("\n".join(lines))
-    except tomllib.TOMLDecodeError:
+    except _UNREADABLE:
         return None
 
 
@@ -137,7 +140,9 @@ def _refusal(text: str, source: str, line: int) -> InvalidInputError:
     try:
         tomllib.loads(text)
         said = f"a list of more than {_STATEMENT_LINES_MAX} lines"
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        said = "brackets within brackets within brackets"
+    except ValueError as error:
         said = str(error)
     found = _PLACE.search(said)
     line = int(found[1]) if found and found[1] else line

@@ -35,6 +35,9 @@ _BEGINNING: Final = "kp_"
 """Why: who looks for secrets in places where none should be, a log or a repository, finds it by its beginning."""
 
 _DIGITS_MIN: Final = 8
+_KEEP_SECONDS_MAX: Final = 10 * 366 * 86_400
+"""Why: whoever lets a token count longer has no use for an end."""
+
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -186,6 +189,9 @@ def _words_of(token: TokenSum) -> str:
 
 
 def _moment_after(now: datetime, seconds: float) -> datetime:
+    if not 0 <= seconds <= _KEEP_SECONDS_MAX:
+        problem = f"{seconds} is no number of seconds from 0 to {_KEEP_SECONDS_MAX}: give one, or leave it out"
+        raise InvalidInputError(source="--keep-seconds", problem=problem)
     # Why to the second: it is written so; and never sooner than asked for.
     return datetime.fromtimestamp(math.ceil((now + timedelta(seconds=seconds)).timestamp()), UTC) if seconds else now
 

@@ -15,7 +15,16 @@ from keyplan.access.labels import Label
 from keyplan.access.targets import EVERYTHING, Target
 from keyplan.operations import Act
 
-__all__ = ["TOKEN_CHARACTERS_MIN", "Decision", "Grant", "Policy", "Principal", "TokenSum", "sum_of_token"]
+__all__ = [
+    "SUMS_OF_NOTHING",
+    "TOKEN_CHARACTERS_MIN",
+    "Decision",
+    "Grant",
+    "Policy",
+    "Principal",
+    "TokenSum",
+    "sum_of_token",
+]
 
 K = TypeVar("K", bound=int | str | bytes)
 
@@ -26,6 +35,9 @@ _TOKEN_CHARACTERS_MAX: Final = 1_024
 """Why: what is longer is no token of ours, and is not worth the reading."""
 
 _INDEX_BYTES: Final = 8
+
+SUMS_OF_NOTHING: Final = frozenset(sha256(text).digest() for text in (b"", b"\n"))
+"""Why: `printf "$TOKEN" | sha256sum` and `echo` make them of a variable that is empty."""
 
 
 class Grant(NamedTuple):

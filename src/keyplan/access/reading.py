@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from keyplan.access.document import Statement, Table, tables_of
 from keyplan.access.labels import Label, label_of
-from keyplan.access.policy import Grant, Policy, Principal, TokenSum
+from keyplan.access.policy import SUMS_OF_NOTHING, Grant, Policy, Principal, TokenSum
 from keyplan.access.targets import target_of
 from keyplan.errors import InvalidInputError
 from keyplan.operations import Act
@@ -114,6 +114,10 @@ class _Reader:
                 )
                 raise self._refusal(line, problem)
             digest = bytes.fromhex(found[1])
+            if digest in SUMS_OF_NOTHING:
+                raise self._refusal(
+                    line, "it is the sum of nothing, as of a variable that was empty: put a token's there"
+                )
             self._only_here(digest, line, "this token's sum")
             yield TokenSum(digest, self._moment(found[2], line) if found[2] else None)
 

@@ -128,7 +128,8 @@ def target_of(words: str, *, source: str) -> Target:
 
 def _bytes_of(text: str, source: str) -> bytes:
     if not text.startswith("0x"):
-        return text.encode()
+        # Why: what a command line has that is no text are bytes all the same.
+        return text.encode("utf-8", "surrogateescape")
     try:
         found = bytes.fromhex(text.removeprefix("0x"))
     except ValueError:

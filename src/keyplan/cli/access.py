@@ -1,4 +1,4 @@
-"""The commands `keyplan access add|rotate|revoke|list|explain`: who may do what, in an access file."""
+"""The commands `keyplan access add|rotate|revoke|list|explain|check`: who may do what, in an access file."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,12 +11,16 @@ from keyplan.access import (
     NEW_FILE,
     OnApplication,
     OnKeySpace,
+    OnOperation,
     Policy,
     Principal,
     TokenSum,
     add_principal,
     change_access_file,
+    idle_grants,
+    known_operations,
     new_token,
+    problem_of,
     read_access_text,
     read_policy,
     remove_principal,
@@ -26,7 +30,7 @@ from keyplan.access import (
 )
 from keyplan.cli.failures import end_with_findings, print_hint
 from keyplan.cli.options import JsonOption, command_group
-from keyplan.cli.output import print_answer, print_grid, print_json
+from keyplan.cli.output import print_answer, print_grid, print_json, print_text
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.operations import Act
 
@@ -91,6 +95,9 @@ def add_command(
 
     change_access_file(access, change, new=NEW_FILE)
     _print_token(who, token, access, json=json)
+    for found in idle_grants(_policy(access)):
+        if found.principal == who:
+            print_hint(f"{access}:{found.grant.line}: {found.problem}")
 
 
 @access_app.command("rotate")
@@ -189,7 +196,24 @@ def explain_command(
                 print_hint(
                     f"yes, if it is a key space of {grant.on.name}: line {grant.line}, --application {grant.on.name}"
                 )
+    if isinstance(on, OnOperation) and (problem := problem_of(act, on, known_operations())):
+        print_hint(problem)
     end_with_findings(not decision.is_allowed)
+
+
+@access_app.command("check")
+def check_command(*, access: FileOption, json: JsonOption = False) -> None:
+    """Look for grants that let nobody do anything: on operations that there are not, or that need another act or target.
+
+    What is wrong with the file itself is refused, as a server does. Exit code 1 when there is such a grant.
+    """
+    found = list(idle_grants(_policy(access)))
+    for principal, grant, problem in found:
+        facts = {"line": grant.line, "principal": principal, "act": grant.act, "on": str(grant.on), "problem": problem}
+        print_answer(facts, f"{access}:{grant.line}: {principal}: {problem}", json=json)
+    if not (found or json):
+        print_text("every grant on an operation is one that something asks for")
+    end_with_findings(bool(found))
 
 
 # ---- what they share -------------------------------------------------------------------------------------------------

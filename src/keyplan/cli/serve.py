@@ -13,12 +13,12 @@ from keyplan.cli.audit_log import AuditOptions
 from keyplan.cli.options import ConfigOption, StoreOption, layout_of_option, read_settings, store_url_of_option
 from keyplan.errors import InvalidInputError
 from keyplan.server import (
-    BODY_BYTES_MAX,
     GRACE_SECONDS_DEFAULT,
     LISTEN_DEFAULT,
     TOKEN_VARIABLES,
     Access,
     AllowedOrigins,
+    EdgeBounds,
     PolicyAccess,
     Role,
     ServerOptions,
@@ -31,6 +31,8 @@ from keyplan.server import (
 
 __all__ = ["serve_command"]
 
+
+_BOUNDS = EdgeBounds()
 
 _EXPLORER = "explorer"
 _EXPLORER_LAYOUT = "explorer.layout"
@@ -125,6 +127,44 @@ class TlsOptions(NamedTuple):
     ] = None
 
 
+class BoundOptions(NamedTuple):
+    """What the server takes: a record of options, for `spread`."""
+
+    body_bytes: Annotated[
+        int, typer.Option("--body-bytes", metavar="N", min=1, help="At most so many bytes in a request's body.")
+    ] = _BOUNDS.body_bytes_max
+    body_seconds: Annotated[
+        float,
+        typer.Option("--body-seconds", metavar="N", help="A body comes so quickly, or 10 KB a second."),
+    ] = _BOUNDS.body_seconds_max
+    idle_seconds: Annotated[
+        float, typer.Option("--idle-seconds", metavar="N", help="Close a connection that asks nothing for so long.")
+    ] = _BOUNDS.idle_seconds_max
+    connections: Annotated[
+        int, typer.Option("--connections", metavar="N", min=1, help="At most so many connections.")
+    ] = _BOUNDS.connections_max
+    connections_per_address: Annotated[
+        int | None,
+        typer.Option(
+            "--connections-per-address",
+            metavar="N",
+            min=1,
+            help="At most so many from one address; by default half of all.",
+            show_default=False,
+        ),
+    ] = None
+
+    def found(self) -> EdgeBounds:
+        """Return the bounds. Raises InvalidInputError."""
+        return EdgeBounds(
+            body_bytes_max=self.body_bytes,
+            body_seconds_max=self.body_seconds,
+            idle_seconds_max=self.idle_seconds,
+            connections_max=self.connections,
+            connections_per_address_max=self.connections_per_address,
+        )
+
+
 def serve_command(
     *,
     store: StoreOption = None,
@@ -149,9 +189,7 @@ def serve_command(
     callers: CallerOptions,
     tls: TlsOptions,
     audit: AuditOptions,
-    body_bytes_max: Annotated[
-        int, typer.Option("--body-bytes", metavar="N", min=1, help="At most so many bytes in a request's body.")
-    ] = BODY_BYTES_MAX,
+    bounds: BoundOptions,
     grace_seconds: Annotated[
         float, typer.Option("--grace", metavar="SECONDS", min=0, help="Wait so long for open requests at the end.")
     ] = GRACE_SECONDS_DEFAULT,
@@ -182,7 +220,7 @@ def serve_command(
         tls_key=tls.tls_key,
         tls_client_authority=tls.tls_client_ca,
         grace_seconds=grace_seconds,
-        body_bytes_max=body_bytes_max,
+        bounds=bounds.found(),
         has_to_exist=no_create,
         audit_log=audit.audit_log,
         audit_syncs=audit.syncs(),

@@ -24,9 +24,9 @@ from keyplan.keyspace.listing import AUDIT_LIMIT_MAX
 from keyplan.keyspace.prefixes import PREFIX_CODECS
 from keyplan.keyspace.records import Configuration, Header
 from keyplan.keyspace.soundness import Fault
-from keyplan.operations import ITSELF, Act, CallerKind, In, Need, Schema, operation, words
+from keyplan.operations import ITSELF, Act, CallerKind, In, Need, Schema, needs_of, operation, words
 
-__all__ = ["RegistryOperations"]
+__all__ = ["NEEDS", "RegistryOperations"]
 
 _NUMBER_MAX: Final = (1 << 63) - 1
 _WORK_SECONDS: Final = 600.0
@@ -195,3 +195,7 @@ class RegistryOperations(KeySpaceOperations):
     def verify_audit(self) -> AuditVerdict:
         """Go through the whole log and tell whether it is whole."""
         raise NotImplementedError
+
+
+NEEDS: Final = needs_of(RegistryOperations)
+"""What each needs, for `keyplan.access`."""

@@ -19,7 +19,7 @@ from keyplan.operations.declare import (
 )
 from keyplan.operations.description import Contract, Failures, Refused, described
 from keyplan.operations.needs import ITSELF, NOTHING, Act, Change, Need, On, OnKind, application, key_space, prefix
-from keyplan.operations.rpc import Rpc, rpc, rpcs_of, service_table
+from keyplan.operations.rpc import Rpc, needs_of, rpc, rpcs_of, service_table
 from keyplan.operations.schema import Components, Schema, Some, schema_of
 from keyplan.operations.wire import (
     PRESENT,
@@ -71,6 +71,7 @@ __all__ = [
     "body_type",
     "described",
     "key_space",
+    "needs_of",
     "operation",
     "operations_of",
     "prefix",

@@ -10,15 +10,16 @@ Request and answer are names of messages, whose fields a table declares (`keypla
 (`service_table`), the handler on the server, the method of the client and the row of the reference page are made of it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeVar, get_origin
 
 from keyplan.grpc_status import GrpcStatus
-from keyplan.operations.declare import Declared
+from keyplan.operations.declare import Declared, operations_of
+from keyplan.operations.needs import Need
 
-__all__ = ["Rpc", "rpc", "rpcs_of", "service_table"]
+__all__ = ["Rpc", "needs_of", "rpc", "rpcs_of", "service_table"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -68,3 +69,9 @@ def service_table(interface: type) -> str:
         f"{one.name} {one.request} {'stream ' if one.is_stream else ''}{one.answer}"
         for one in rpcs_of(interface).values()
     )
+
+
+def needs_of(*interfaces: type, family: str = "") -> Mapping[str, Need]:
+    """Return what each operation needs, by its name behind `family`: what entry points of `keyplan.operations` name."""
+    declared = (one for kind in interfaces for one in (*operations_of(kind).values(), *rpcs_of(kind).values()))
+    return {f"{family}{one.name}": one.needs for one in declared}

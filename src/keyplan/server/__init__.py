@@ -7,9 +7,11 @@ from keyplan.server.access import Access, Caller, Role, Token, caller_of, requir
 from keyplan.server.answers import AnswerError, JsonAnswer, answer_error_of, body_of, failure
 from keyplan.server.application import BUILT_IN_SERVICES, Application, service_builders
 from keyplan.server.auditing import NotingEngine, ServiceAudit, asker_of, note_answer
+from keyplan.server.bounds import BODY_BYTES_MAX, HEADER_BYTES_MAX, EdgeBounds
 from keyplan.server.closing import Closing
 from keyplan.server.confined import WHOLE_STORE, CallerStore, Stores, index_state_areas, layout_areas
-from keyplan.server.gate import BODY_BYTES_MAX, HEADER_BYTES_MAX, allow_body
+from keyplan.server.gate import allow_body
+from keyplan.server.guessing import Guesses
 from keyplan.server.listen import LISTEN_DEFAULT
 from keyplan.server.logs import LOGGER, configure_logs
 from keyplan.server.openapi import FAILURE, answers
@@ -18,6 +20,7 @@ from keyplan.server.origins import AllowedOrigins
 from keyplan.server.principals import PolicyAccess
 from keyplan.server.process import GRACE_SECONDS_DEFAULT, ServerOptions, serve
 from keyplan.server.proxies import TrustedProxies
+from keyplan.server.refusals import RefusalLog
 from keyplan.server.service import SERVICE_GROUP, Service, ServiceBuilder, ServiceContext, ServiceSettings
 from keyplan.server.tokens import TOKEN_CHARACTERS_MIN, TOKEN_VARIABLES, read_tokens, tokens_of_environment
 from keyplan.server.workers import Workers
@@ -41,10 +44,13 @@ __all__ = [
     "Caller",
     "CallerStore",
     "Closing",
+    "EdgeBounds",
+    "Guesses",
     "JsonAnswer",
     "NotingEngine",
     "OperationRoute",
     "PolicyAccess",
+    "RefusalLog",
     "Responder",
     "Role",
     "ServerOptions",

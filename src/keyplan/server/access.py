@@ -21,7 +21,6 @@ from enum import StrEnum, auto
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
@@ -38,6 +37,7 @@ from keyplan.server.proxies import TrustedProxies, is_over_unix, is_passed_on
 
 __all__ = [
     "LOCAL",
+    "TOKEN_CHARACTERS_MIN",
     "Access",
     "Caller",
     "Role",
@@ -47,12 +47,17 @@ __all__ = [
     "is_loopback",
     "require_admin",
     "set_caller",
+    "unauthorized",
 ]
+
+TOKEN_CHARACTERS_MIN: Final = 16
+"""Why: a shorter one can be guessed over a network within a token's life."""
 
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _ADDRESSES_MAX: Final = 1_024
 """Why: reading an address takes longer than reading a small key, and a client that stays asks from one address."""
 _CALLER: Final = "keyplan.caller"
+_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="keyplan", Basic realm="keyplan", charset="UTF-8"'}
 
 LOCAL: Final = "local"
 """The name of whoever asks without a token, from this machine: no token has it."""
@@ -185,6 +190,9 @@ class Access:
         return self._holder(text)
 
     def _holder(self, text: str) -> Caller | None:
+        # Why: a file may have the sum of nothing, made of a variable that was empty, and nobody is to be known by nothing.
+        if len(text) < TOKEN_CHARACTERS_MIN:
+            return None
         digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
         holder = None
         for token in self.tokens:  # Invariant: every token is compared, so that the time tells nothing.
@@ -219,7 +227,9 @@ class Access:
         origin = headers.get("origin")
         is_foreign = headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}
         if origin is not None:
-            is_foreign = is_foreign or urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+            # Trap: urlsplit raises for what is no URL, and anybody may send that.
+            own = headers.get("host", "").lower()
+            is_foreign = is_foreign or not own or origin.partition("://")[2].lower() != own
         if is_foreign:
             raise AnswerError(403, "cross_site", "a page of another site may not ask here without a token of its own")
 
@@ -238,6 +248,11 @@ def caller_in(scope: Scope) -> Caller | None:
 def set_caller(scope: Scope, caller: Caller | None) -> None:
     """Keep who made a request."""
     scope[_CALLER] = caller
+
+
+def unauthorized() -> AnswerError:
+    """Return the failure of a request that is nobody's."""
+    return AnswerError(401, "unauthorized", "a token is needed, or the one given is not known", headers=_CHALLENGE)
 
 
 def require_admin(connection: HTTPConnection) -> Caller:

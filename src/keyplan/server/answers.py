@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from keyplan.errors import KeyplanError
 
-__all__ = ["REASON", "REQUEST_ID", "AnswerError", "JsonAnswer", "answer_error_of", "body_of", "failure"]
+__all__ = ["REASON", "REQUEST_ID", "WHY", "AnswerError", "JsonAnswer", "answer_error_of", "body_of", "failure"]
 
 T = TypeVar("T")
 
@@ -24,6 +24,11 @@ REASON: Final = "keyplan.reason"
 
 REQUEST_ID: Final = "keyplan.request_id"
 """Where the id of a request stands in its scope: as in the answer's header, the server's log and the audit log."""
+
+WHY: Final = "keyplan.why"
+"""Where its text stands, with whom and what it names if it is a refusal: for the log."""
+
+_WHOM: Final = ("act", "where")
 
 
 class AnswerError(Exception):
@@ -62,9 +67,12 @@ class _FailureAnswer(JsonAnswer):
         body = {"error": {"code": error.code, "message": error.message, "detail": error.detail}}
         super().__init__(body, error.status, headers=error.headers)
         self._code = error.code
+        # Why these alone: other facts may quote what was sent.
+        whom = ", ".join(f"{name} {error.detail[name]}" for name in _WHOM if name in error.detail)
+        self._why = f"{error.message} ({whom})" if whom else error.message
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope[REASON] = self._code
+        scope[REASON], scope[WHY] = self._code, self._why
         await super().__call__(scope, receive, send)
 
 

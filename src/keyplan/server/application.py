@@ -20,12 +20,14 @@ from keyplan.errors import InvalidInputError, KeyplanError, UnknownNameError
 from keyplan.server.access import Access
 from keyplan.server.answers import AnswerError, answer_error_of, failure
 from keyplan.server.auditing import NotingEngine, ServiceAudit
+from keyplan.server.bounds import EdgeBounds
 from keyplan.server.closing import Closing
 from keyplan.server.confined import Stores
-from keyplan.server.gate import BODY_BYTES_MAX, Gate
+from keyplan.server.gate import Gate
 from keyplan.server.logs import LOGGER
 from keyplan.server.meters import Meters
-from keyplan.server.principals import WholeStoreRoute
+from keyplan.server.principals import KnownCallerRoute, WholeStoreOrOwnRoute, WholeStoreRoute
+from keyplan.server.refusals import RefusalLog
 from keyplan.server.service import SERVICE_GROUP, Service, ServiceBuilder, ServiceContext, ServiceSettings
 from keyplan.server.shell import Shell
 from keyplan.server.workers import Workers
@@ -65,6 +67,7 @@ class Application:
     services: Sequence[Service]
     closing: Closing
     workers: Workers
+    refusals: RefusalLog
 
     @classmethod
     def build(
@@ -75,7 +78,7 @@ class Application:
         access: Access | None = None,
         settings: Mapping[str, str] | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        body_bytes_max: int = BODY_BYTES_MAX,
+        bounds: EdgeBounds | None = None,
         audit_log: AuditLog | None = None,
     ) -> "Application":
         """Build the services and mount them. With an audit log, each change that they are asked for stands in it.
@@ -85,6 +88,7 @@ class Application:
         """
         access = access or Access()
         closing, workers, registry = Closing(), Workers(), CollectorRegistry()
+        refusals = RefusalLog(monotonic=clock.monotonic)
         if audit_log is not None:
             engine = NotingEngine(engine)
         stores = Stores(engine, access)
@@ -108,6 +112,7 @@ class Application:
                 raise InvalidInputError(source="--setting", problem=f"no service of this server has a setting {name!r}")
         shell = Shell(context_of("server", {}), services)
         mounted = {service.name: _mounted(service, access) for service in services}
+        guarded = [KnownCallerRoute(route) for route in shell.routes]
         own_access = [route for service in services if service.has_own_access for route in mounted[service.name]]
         gate = Middleware(
             Gate,
@@ -115,19 +120,20 @@ class Application:
             open_routes=[*shell.open_routes, *own_access],
             meters=Meters(registry, workers, shell.program_version),
             clock=clock,
-            body_bytes_max=body_bytes_max,
+            bounds=bounds or EdgeBounds(),
+            refusals=refusals,
         )
         # Why the services' first: one that speaks another system's protocol answers /version as that system does.
         routes = [
             *(route for service in services for route in mounted[service.name]),
             *shell.open_routes,
-            *shell.routes,
+            *guarded,
         ]
         asgi = Starlette(routes=routes, middleware=[gate], exception_handlers=_HANDLERS)
         # Why: a path means one thing; who asks for another gets a 404 rather than a hint to follow.
         asgi.router.redirect_slashes = False
         asgi.router.default = next(filter(None, (one.unknown for one in services)), asgi.router.default)
-        return cls(asgi, tuple(services), closing, workers)
+        return cls(asgi, tuple(services), closing, workers, refusals)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -140,13 +146,18 @@ class Application:
         finally:
             self.closing.set()
             self.workers.close()
+            self.refusals.tell_rest()
 
 
 def _mounted(service: Service, access: Access) -> Sequence[BaseRoute]:
-    """The routes of a service; with an access file, closed to those who may not see everything unless it confines them."""
+    """The routes of a service: closed to nobody's requests, unless it has a log-in of its own.
+
+    With an access file, closed to those who may not see everything, too, unless it confines them.
+    """
     if service.is_confined or access.policy is None:
-        return service.routes
-    return [WholeStoreRoute(route, access) for route in service.routes]
+        return service.routes if service.has_own_access else [KnownCallerRoute(route) for route in service.routes]
+    guard = WholeStoreOrOwnRoute if service.has_own_access else WholeStoreRoute
+    return [guard(route, access) for route in service.routes]
 
 
 # ---- failures --------------------------------------------------------------------------------------------------------

@@ -1,10 +1,13 @@
-"""The way in: each request gets an id, a caller, bounds, a line in the log and its place in the figures. ASGI, outermost."""
+"""The way in: each request gets an id, a caller, bounds, a line in the log and its place in the figures. ASGI, outermost.
+
+What is no HTTP, a websocket above all, does not get in.
+"""
 
 import asyncio
 import math
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from starlette.requests import Request
@@ -12,19 +15,17 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keyplan.engine import Clock
-from keyplan.server.access import Access, Caller, set_caller
-from keyplan.server.answers import REASON, REQUEST_ID, AnswerError, failure
+from keyplan.server.access import Access, Caller, set_caller, unauthorized
+from keyplan.server.answers import REASON, REQUEST_ID, WHY, AnswerError, failure
+from keyplan.server.bounds import BODY_BYTES_PER_SECOND_MIN, HEADER_BYTES_MAX, EdgeBounds
 from keyplan.server.logs import LOGGER
 from keyplan.server.meters import Meters, route_of
+from keyplan.server.peers import peer_of
 from keyplan.server.proxies import address_of
+from keyplan.server.refusals import RefusalLog
+from keyplan.server.standing import CallerGoneError, Standings
 
-__all__ = ["BODY_BYTES_MAX", "HEADER_BYTES_MAX", "Gate", "allow_body"]
-
-BODY_BYTES_MAX: Final = 1 << 20
-"""Why: no record of the registry is near it; a route that takes more says so with `allow_body`."""
-
-HEADER_BYTES_MAX: Final = 32 << 10
-"""Why: four times what common servers take; a browser's cookies for localhost fit."""
+__all__ = ["Gate", "allow_body"]
 
 _ROUTE_LIMIT: Final = "keyplan.body_bytes_max"
 _DIGITS_MAX: Final = 18
@@ -43,7 +44,16 @@ _REFUSALS: Final = {
 }
 """Why a request was refused, where the service that refused it has words of another protocol."""
 
-_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="keyplan", Basic realm="keyplan", charset="UTF-8"'}
+_REFUSED_ALWAYS: Final = frozenset(_REFUSALS) - {400, 415, 503}
+"""Statuses that say that a request was refused, whatever for."""
+
+_CLOSING: Final = frozenset({408, 413, 431})
+"""What is answered before all was read. Why closed: the rest of it is not read; the connection is of no more use."""
+
+_CALLER_GONE: Final = "access_ended"
+_TOO_SLOW: Final = "too_slow"
+_REFUSED_SO: Final = frozenset({_CALLER_GONE, _TOO_SLOW, "overloaded"})
+"""Reasons that say so, whatever the status. Why not every 503: that a store cannot be reached is no refusal."""
 
 
 class Gate:
@@ -60,19 +70,22 @@ class Gate:
         open_routes: Sequence[BaseRoute],
         meters: Meters,
         clock: Clock,
-        body_bytes_max: int = BODY_BYTES_MAX,
+        bounds: EdgeBounds,
+        refusals: RefusalLog,
     ) -> None:
         self._app = app
         self._access = access
         self._open_routes = open_routes
         self._meters = meters
         self._clock = clock
-        self._body_bytes_max = body_bytes_max
+        self._bounds = bounds
+        self._refusals = refusals
+        self._standings = Standings(access)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+            # Why: nobody is asked here who they are but in a request of HTTP.
+            raise RuntimeError(f"a server of HTTP has no {scope['type']}")
         self._access.proxies.locate(scope)
         origin = self._access.origins.named_in(scope)
         began = self._clock.monotonic()
@@ -87,15 +100,19 @@ class Gate:
                 headers = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
                 if origin is not None:
                     headers += self._access.origins.headers_for(origin)
-                if status in {413, 431}:
-                    # Why: the rest of what was sent is not read; the connection is of no more use.
+                if status in _CLOSING:
                     headers.append((b"connection", b"close"))
                 message = {**message, "headers": headers}
             await send(message)
+            if message.get("more_body"):
+                # Why: a stream that waits for nothing, not even for a client that has left, would be all that the loop does.
+                await asyncio.sleep(0)
 
         self._meters.began()
         try:
-            await self._enter(scope, receive, send_marked)
+            await self._enter(scope, receive, send_marked, has_begun=lambda: bool(status))
+        except CallerGoneError:
+            await _cut(scope, receive, _CALLER_GONE, "who asked is not known any more, or may not have this any more")
         except Exception:
             LOGGER.exception("a request failed", extra={"facts": {"request_id": request_id, "route": route_of(scope)}})
             if status:
@@ -107,7 +124,7 @@ class Gate:
             self._meters.ended(scope, status, seconds)
             self._log(scope, request_id, status, seconds)
 
-    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _enter(self, scope: Scope, receive: Receive, send: Send, *, has_begun: Callable[[], bool]) -> None:
         try:
             header_bytes = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
             if header_bytes + len(scope.get("raw_path", b"")) + len(scope["query_string"]) > HEADER_BYTES_MAX:
@@ -119,10 +136,9 @@ class Gate:
                 await preflight(scope, receive, send)
                 return
             await self._identify(scope)
+            await self._standings.answer(self._app, scope, self._bounded(scope, receive, has_begun), send)
         except AnswerError as error:
             await failure(error)(scope, receive, send)
-            return
-        await self._app(scope, self._bounded(scope, receive), send)
 
     async def _identify(self, scope: Scope) -> None:
         try:
@@ -132,8 +148,7 @@ class Gate:
                 raise
             caller = None
         if caller is None and not self._is_open(scope):
-            message = "a token is needed, or the one given is not known"
-            raise AnswerError(401, "unauthorized", message, headers=_CHALLENGE)
+            raise unauthorized()
         set_caller(scope, caller)
 
     async def _caller(self, scope: Scope) -> Caller | None:
@@ -159,28 +174,47 @@ class Gate:
     def _is_open(self, scope: Scope) -> bool:
         return any(route.matches(scope)[0] is not Match.NONE for route in self._open_routes)
 
-    def _bounded(self, scope: Scope, receive: Receive) -> Receive:
-        """The request's body, refused as soon as it is known to be too large."""
-        declared = _content_length(scope)
-        taken = 0
+    def _bounded(self, scope: Scope, receive: Receive, has_begun: Callable[[], bool]) -> Receive:
+        """The request's body, refused as soon as it is known to be too large, and when it is too slow.
+
+        Only waiting for the client counts: what is not asked for is not late.
+        """
+        declared, is_coming = _body_in(scope)
+        taken, waited = 0, 0.0
+
+        async def in_time() -> Message:
+            nonlocal waited
+            loop = asyncio.get_running_loop()
+            allowed = self._bounds.body_seconds_max + taken / BODY_BYTES_PER_SECOND_MIN
+            began = loop.time()
+            try:
+                async with asyncio.timeout(max(0.0, allowed - waited)):
+                    return await receive()
+            except TimeoutError:
+                if has_begun():
+                    return await _cut(scope, receive, _TOO_SLOW, "the rest of the request's body comes too slowly")
+                raise AnswerError(408, _TOO_SLOW, "the request's body comes too slowly", {"bytes": taken}) from None
+            finally:
+                waited += loop.time() - began
 
         async def bounded() -> Message:
-            nonlocal taken
+            nonlocal taken, is_coming
             # Why: asked for each part, because a route sets its own limit when the request has reached it.
-            allowed: int = scope.get(_ROUTE_LIMIT, self._body_bytes_max)
+            allowed: int = scope.get(_ROUTE_LIMIT, self._bounds.body_bytes_max)
             if declared > allowed:
                 raise _too_large(allowed)
-            message = await receive()
+            # Why not always: after the body, a stream waits here until its client goes.
+            message = await (in_time() if is_coming else receive())
             if message["type"] == "http.request":
                 taken += len(message.get("body", b""))
                 if taken > allowed:
                     raise _too_large(allowed)
+            is_coming = is_coming and bool(message.get("more_body"))
             return message
 
         return bounded
 
-    @staticmethod
-    def _log(scope: Scope, request_id: str, status: int, seconds: float) -> None:
+    def _log(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
         caller: Caller | None = scope.get("keyplan.caller")
         facts = {
             "request_id": request_id,
@@ -192,8 +226,13 @@ class Gate:
             "caller": caller.name if caller else None,
             "client": address_of(scope),
         }
-        if status in _REFUSALS or REASON in scope:
-            facts["reason"] = scope.get(REASON) or _REFUSALS.get(status)
+        reason = scope.get(REASON) or _REFUSALS.get(status)
+        if reason is not None:
+            facts["reason"] = reason
+        if status in _REFUSED_ALWAYS or (status == 400 and caller is None) or scope.get(REASON) in _REFUSED_SO:
+            self._refusals.tell(address_of(scope), reason or str(status), {**facts, "why": scope.get(WHY)})
+            return
+        self._refusals.tell_rest_if_due()
         LOGGER.info("request", extra={"facts": facts})
 
 
@@ -212,11 +251,27 @@ def _request_id(scope: Scope) -> str:
     return secrets.token_hex(8)
 
 
-def _content_length(scope: Scope) -> int:
+async def _cut(scope: Scope, receive: Receive, reason: str, why: str) -> Message:
+    """Cut an answer that has begun, so that nobody takes it for whole; return the message that its connection is closed."""
+    scope[REASON], scope[WHY] = reason, why
+    peer = peer_of(scope)
+    if peer is None:
+        raise ConnectionAbortedError(why)
+    peer.hang_up()
+    while (message := await receive())["type"] != "http.disconnect":
+        pass
+    return message
+
+
+def _body_in(scope: Scope) -> tuple[int, bool]:
+    """How many bytes a request says that its body has, 0 where it does not say, and whether it has any."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit():
-            return int(value[:_DIGITS_MAX])
-    return 0
+            declared = int(value[:_DIGITS_MAX])
+            return declared, declared > 0
+        if name == b"transfer-encoding":
+            return 0, True
+    return 0, False
 
 
 def _too_large(allowed: int) -> AnswerError:

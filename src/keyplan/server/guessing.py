@@ -12,8 +12,9 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from keyplan.engine import SYSTEM_CLOCK
+from keyplan.server.allowances import Allowances
 
-__all__ = ["GUESSES_MAX", "Guesses"]
+__all__ = ["GUESSES_MAX", "Guesses", "place_of"]
 
 GUESSES_MAX: Final = 20
 """Wrong guesses that an address has at once. Why: a program with an old token asks a few times until somebody looks."""
@@ -30,52 +31,38 @@ _NETWORK_BITS: Final = 64
 
 
 class Guesses:
-    """Wrong guesses by address, and which tokens were right from where. For one event loop."""
+    """Wrong guesses by address, and which tokens were right from where. For one event loop, or under a lock."""
 
     def __init__(self, monotonic: Callable[[], float] = SYSTEM_CLOCK.monotonic) -> None:
-        self._monotonic = monotonic
-        self._empty_until: OrderedDict[str, float] = OrderedDict()
-        """When an address has all its guesses again; only of those that have not."""
+        self._left: Allowances[str] = Allowances(
+            GUESSES_MAX, _SECONDS_EACH, keys_max=_ADDRESSES_MAX, monotonic=monotonic
+        )
         self._right: OrderedDict[tuple[str, bytes], None] = OrderedDict()
 
     def seconds_until(self, address: str, credentials: bytes) -> float:
         """Return how long these credentials have to wait, from this address, before anybody looks at them; 0: not at all."""
-        place = _place(address)
-        excess = self._missing(place) - (GUESSES_MAX - 1)
+        place = place_of(address)
+        excess = self._left.spent(place) - (GUESSES_MAX - 1)
         if excess <= 0 or (place, _sum(credentials)) in self._right:
             return 0.0
         return excess * _SECONDS_EACH
 
     def wrong(self, address: str) -> float:
         """Count a wrong guess, and return how many seconds its answer is to be held back."""
-        place = _place(address)
-        missing = self._missing(place)
-        self._empty_until[place] = self._monotonic() + (missing + 1) * _SECONDS_EACH
-        self._empty_until.move_to_end(place)
-        if len(self._empty_until) > _ADDRESSES_MAX:
-            self._empty_until.popitem(last=False)
-        return min(_DELAY_SECONDS_MAX, max(0.0, missing - _UNDELAYED) / 10)
+        spent = self._left.take(place_of(address))
+        return min(_DELAY_SECONDS_MAX, max(0.0, spent - _UNDELAYED) / 10)
 
     def right(self, address: str, credentials: bytes) -> None:
-        """Remember that these credentials are right, from this address."""
-        key = (_place(address), _sum(credentials))
-        if key not in self._right:
-            self._right[key] = None
-            if len(self._right) > _RIGHT_MAX:
-                self._right.popitem(last=False)
-
-    def _missing(self, place: str) -> float:
-        until = self._empty_until.get(place)
-        if until is None:
-            return 0.0
-        missing = (until - self._monotonic()) / _SECONDS_EACH
-        if missing <= 0:
-            del self._empty_until[place]
-            return 0.0
-        return missing
+        """Remember that these credentials are right, from this address; of too many, those used longest ago are forgotten."""
+        key = (place_of(address), _sum(credentials))
+        self._right[key] = None
+        self._right.move_to_end(key)
+        if len(self._right) > _RIGHT_MAX:
+            self._right.popitem(last=False)
 
 
-def _place(address: str) -> str:
+def place_of(address: str) -> str:
+    """Return what counts as one address: of IPv6 its network, which a single machine has all of."""
     if ":" not in address:
         return address
     try:

@@ -33,10 +33,11 @@ class Listener(NamedTuple):
     file: Path | None = None
 
     def close(self) -> None:
-        """Close the socket, and remove its file."""
-        self.socket.close()
+        """Remove the socket's file, and close it."""
+        # Why first: once it is closed another server may take the file over, which is not to be removed then.
         if self.file is not None:
             self.file.unlink(missing_ok=True)
+        self.socket.close()
 
 
 def listener(text: str, *, scheme: str = "http", allow_remote: bool, unix_mode: int = UNIX_MODE) -> Listener:

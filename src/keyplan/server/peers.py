@@ -58,6 +58,10 @@ class Peer:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
+    def hang_up(self) -> None:
+        """Close the connection, after what was written."""
+        self._transport.close()
+
     @cached_property
     def user(self) -> User | None:
         """Whose process opened this unix socket; None on every other connection, and where the system does not tell.

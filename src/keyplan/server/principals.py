@@ -18,16 +18,16 @@ from starlette.datastructures import Headers
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from keyplan.access import EVERYTHING, AccessFile, Policy, Principal, Target
+from keyplan.access import EVERYTHING, AccessFile, Policy, Principal, Target, idle_grants
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import AccessDeniedError, InvalidInputError
 from keyplan.operations import Act
-from keyplan.server.access import Access, Caller, Role, caller_in
+from keyplan.server.access import Access, Caller, Role, caller_in, unauthorized
 from keyplan.server.logs import LOGGER
 from keyplan.server.peers import peer_of
 from keyplan.server.proxies import is_passed_on
 
-__all__ = ["PolicyAccess", "WholeStoreRoute"]
+__all__ = ["KnownCallerRoute", "PolicyAccess", "WholeStoreOrOwnRoute", "WholeStoreRoute"]
 
 _WHOLE_STORE = (Act.READ, Act.WRITE)
 
@@ -73,11 +73,14 @@ class PolicyAccess(Access):
         def log(error: InvalidInputError | None) -> None:
             if error is None:
                 LOGGER.info("the access file has changed", extra={"facts": {"access_file": str(path)}})
+                _log_idle_grants(file)
                 return
             facts = {"access_file": str(path), "error": str(error)}
             LOGGER.error("the access file is not sound: its last sound state counts on", extra={"facts": facts})
 
-        return cls(file=AccessFile(path, monotonic=clock.monotonic, on_change=log), clock=clock, local_role=None)
+        file = AccessFile(path, monotonic=clock.monotonic, on_change=log)
+        _log_idle_grants(file)
+        return cls(file=file, clock=clock, local_role=None)
 
     @property
     def has_callers(self) -> bool:
@@ -131,16 +134,23 @@ class PolicyAccess(Access):
         return Caller(Role.ADMIN if is_administrator else Role.CLIENT, principal.name, principal)
 
 
-class WholeStoreRoute(BaseRoute):
-    """A route of a service that cannot confine its callers to what they may see: it is for those who may see everything.
+def _log_idle_grants(file: AccessFile) -> None:
+    """Warn of grants that let nobody do anything. Why not refuse them: the file may be that of other servers, too."""
+    for principal, grant, problem in idle_grants(file.policy):
+        place = f"{file.path}:{grant.line}"
+        facts = {"place": place, "principal": principal, "act": grant.act, "on": str(grant.on), "problem": problem}
+        LOGGER.warning("a grant lets nobody do anything", extra={"facts": facts})
 
-    Who has no grant to read and write everything is refused before the service hears of the request. A request without a
-    caller, which only a service with a log-in of its own gets, is that service's to refuse.
+
+class KnownCallerRoute(BaseRoute):
+    """A route that nobody comes through whom nobody knows, whatever the gate let in for another one.
+
+    Why beside the gate: it lets in, without a caller, what a service with a log-in of its own may have a route for, and which
+    route is taken of two that fit is found out later.
     """
 
-    def __init__(self, route: BaseRoute, access: Access) -> None:
+    def __init__(self, route: BaseRoute) -> None:
         self._route = route
-        self._access = access
         self.path: str = getattr(route, "path", "")
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -148,9 +158,37 @@ class WholeStoreRoute(BaseRoute):
         return self._route.matches(scope)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the request in or refuse it. Raises AccessDeniedError."""
+        """Let the request in or refuse it. Raises AnswerError, AccessDeniedError."""
         caller = caller_in(scope)
-        if caller is not None:
-            for act in _WHOLE_STORE:
-                self._access.require(caller, act, EVERYTHING)
+        if caller is None:
+            raise unauthorized()
+        self.admit(caller)
         await self._route.handle(scope, receive, send)
+
+    def admit(self, caller: Caller) -> None:
+        """Return if this caller may come through."""
+
+
+class WholeStoreRoute(KnownCallerRoute):
+    """A route of a service that cannot confine its callers to what they may see: it is for those who may see everything.
+
+    Who has no grant to read and write everything is refused before the service hears of the request.
+    """
+
+    def __init__(self, route: BaseRoute, access: Access) -> None:
+        super().__init__(route)
+        self._access = access
+
+    def admit(self, caller: Caller) -> None:
+        for act in _WHOLE_STORE:
+            self._access.require(caller, act, EVERYTHING)
+
+
+class WholeStoreOrOwnRoute(WholeStoreRoute):
+    """The same of a service with a log-in of its own: a request without a caller is that service's to refuse."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if caller_in(scope) is None:
+            await self._route.handle(scope, receive, send)
+        else:
+            await super().handle(scope, receive, send)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -20,16 +21,19 @@ from keyplan.errors import InvalidInputError
 from keyplan.server.access import Access
 from keyplan.server.application import Application, service_builders
 from keyplan.server.auditing import log_notice
+from keyplan.server.bounds import EdgeBounds
 from keyplan.server.closing import Closing
-from keyplan.server.gate import BODY_BYTES_MAX
+from keyplan.server.connections import Connections
 from keyplan.server.listen import LISTEN_DEFAULT, UNIX_MODE, UNIX_MODE_OF_POLICY, Listener, listener
 from keyplan.server.logs import LOGGER
 from keyplan.server.protocol import BoundedProtocol
 
-__all__ = ["GRACE_SECONDS_DEFAULT", "ServerOptions", "serve"]
+__all__ = ["GRACE_SECONDS_DEFAULT", "ServerOptions", "serve", "uvicorn_config"]
 
 GRACE_SECONDS_DEFAULT: Final = 15.0
 """Why: service managers kill after 30 to 90 seconds, and a commit is answered long before."""
+
+_FAR_SECONDS: Final = 86_400
 
 _SWITCH_SECONDS: Final = 0.00005
 """Why: at Python's 5 ms, one computing thread leaves committing threads 170 commits/s of 2,500 (measured)."""
@@ -52,7 +56,7 @@ class ServerOptions:
     tls_key: Path | None = None
     tls_client_authority: Path | None = None
     grace_seconds: float = GRACE_SECONDS_DEFAULT
-    body_bytes_max: int = BODY_BYTES_MAX
+    bounds: EdgeBounds = field(default_factory=EdgeBounds)
     has_to_exist: bool = False
     audit_log: Path | None = None
     audit_syncs: bool = True
@@ -79,10 +83,10 @@ def serve(options: ServerOptions, *, on_listening: Callable[[Sequence[str]], obj
             service_builders(options.services),
             access=replace(options.access, host_names=options.access.host_names | names),
             settings=options.settings,
-            body_bytes_max=options.body_bytes_max,
+            bounds=options.bounds,
             audit_log=log,
         )
-        config = _uvicorn_config(application, options)
+        config = uvicorn_config(application, options)
         before = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:
@@ -134,12 +138,15 @@ def _bound(text: str, options: ServerOptions) -> _BoundListener:
     return _BoundListener(listener(text, scheme=scheme, allow_remote=options.access.has_callers, unix_mode=mode))
 
 
-def _uvicorn_config(application: Application, options: ServerOptions) -> uvicorn.Config:
+def uvicorn_config(application: Application, options: ServerOptions) -> uvicorn.Config:
+    """Return how uvicorn is to serve an application. Raises InvalidInputError for certificates that cannot be read."""
     if options.tls_client_authority is not None:
         _check_authority(options.tls_client_authority)
+    connections = Connections(options.bounds, options.access.proxies, application.refusals)
     config = uvicorn.Config(
         application.asgi,
-        http=BoundedProtocol,
+        # Why ignored: uvicorn calls it as it calls a class.
+        http=partial(BoundedProtocol, connections=connections),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,
@@ -147,6 +154,8 @@ def _uvicorn_config(application: Application, options: ServerOptions) -> uvicorn
         server_header=False,
         # Why: a header says who the client was, and loopback is trusted here.
         proxy_headers=False,
+        # Why far away: this connection's own timers close it.
+        timeout_keep_alive=_FAR_SECONDS,
         timeout_graceful_shutdown=max(1, round(options.grace_seconds)),
         ssl_certfile=options.tls_certificate,
         ssl_keyfile=options.tls_key,

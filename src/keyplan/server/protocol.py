@@ -1,40 +1,77 @@
-"""HTTP/1.1 as uvicorn reads it, with two bounds that it lacks: how large a request's head is, and how long it may take.
+"""HTTP/1.1 as uvicorn reads it, with the bounds that it lacks: of heads, of idle and slow connections, and of their number.
 
-An answer is sent in one piece: uvicorn writes its head and its body one after the other, each a call of the system. And a
-request comes with who is at the other end of its connection.
+The bounds of a body that somebody reads are the gate's. An answer is sent in one piece: uvicorn writes its head and its body
+one after the other, each a call of the system. And a request comes with who is at the other end of its connection.
 """
 
 import asyncio
+import fcntl
 import json
+import termios
 from collections.abc import Iterable
+from enum import Enum, auto
+from struct import Struct
 from typing import Any, Final, cast
 
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from keyplan.server.gate import HEADER_BYTES_MAX
+from keyplan.server.bounds import BODY_BYTES_PER_SECOND_MIN, HEADER_BYTES_MAX
+from keyplan.server.connections import Connections
 from keyplan.server.peers import Peer, set_peer
+from keyplan.server.proxies import address_of
 
-__all__ = ["HEAD_SECONDS_MAX", "BoundedProtocol", "GatheringTransport"]
+__all__ = ["BoundedProtocol", "GatheringTransport"]
 
-HEAD_SECONDS_MAX: Final = 20.0
-"""Why: a client that sends its headers byte by byte would hold a connection for ever."""
+_GATHERED_BYTES_MAX: Final = 64 << 10
+"""Why: as much as asyncio holds before it lets the writer wait."""
+
+_REST_BYTES_MAX: Final = 64 << 10
+"""Of a body that nobody reads, as it was refused. Why any: a client that sends it before it looks should see the refusal."""
+
+
+_INT: Final = Struct("i")
+
+
+class _Stage(Enum):
+    """What comes next on a connection."""
+
+    HEAD = auto()
+    """A request's head, or the rest of it. So it begins."""
+    BODY = auto()
+    NOTHING = auto()
+    """A request is there, and another one may come."""
 
 
 class GatheringTransport(asyncio.Transport):
-    """A transport that sends all that is written in one turn of the event loop at the turn's end, at once."""
+    """A transport that sends all that is written in one turn of the event loop at the turn's end, at once.
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    It can be told to require that the client takes what is written: BODY_BYTES_PER_SECOND_MIN, or all there is, in each stretch
+    of `unread_seconds_max`. How long the whole takes has no bound.
+    """
+
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, *, unread_seconds_max: float = 60.0
+    ) -> None:
         super().__init__()
         self._transport = transport
         self._loop = loop
+        self._unread_seconds_max = unread_seconds_max
         self._parts: list[bytes | bytearray | memoryview] = []
+        self._part_bytes = 0
+        self._written_bytes = 0
+        self._progress_timer: asyncio.TimerHandle | None = None
 
     def write(self, data: "bytes | bytearray | memoryview") -> None:
         """Send with what else is written in this turn."""
         if not self._parts:
             self._loop.call_soon(self._flush)
         self._parts.append(data)
+        self._part_bytes += len(data)
+        self._written_bytes += len(data)
+        # Why not all at the turn's end: an answer that is made without waiting has no such end, and is to be made to wait.
+        if self._part_bytes > _GATHERED_BYTES_MAX:
+            self._flush()
 
     def writelines(self, list_of_data: "Iterable[bytes | bytearray | memoryview]") -> None:
         """Send all of them with what else is written in this turn."""
@@ -42,23 +79,54 @@ class GatheringTransport(asyncio.Transport):
             self.write(data)
 
     def _flush(self) -> None:
-        parts, self._parts = self._parts, []
+        parts, self._parts, self._part_bytes = self._parts, [], 0
         if parts and not self._transport.is_closing():
             self._transport.writelines(parts)
 
     def close(self) -> None:
-        """Send what was written, then close."""
+        """Send what was written, then close; close all the same when the client does not take it."""
         self._flush()
         self._transport.close()
+        self.require_progress()
 
     def abort(self) -> None:
         """Close at once, without what was written."""
-        self._parts = []
+        self._parts, self._part_bytes = [], 0
         self._transport.abort()
+
+    def unread_bytes(self) -> int:
+        """Return how much of what was written the client has not taken, with what the system holds, where it tells."""
+        return self.get_write_buffer_size() + _unread_in_system(self.get_extra_info("socket"))
+
+    def require_progress(self) -> None:
+        """Cut the connection when the client takes too little, from now on until all is taken."""
+        if self._progress_timer is not None:
+            return
+        unread, seconds = self.unread_bytes(), self._unread_seconds_max
+        if unread:
+            due = self._written_bytes - unread + min(unread, int(seconds * BODY_BYTES_PER_SECOND_MIN))
+            self._progress_timer = self._loop.call_later(seconds, self._look_at_progress, due)
+
+    def _look_at_progress(self, due: int) -> None:
+        self._progress_timer = None
+        if self._written_bytes - self.unread_bytes() < due:
+            self.abort()
+        else:
+            self.require_progress()
+
+    def forget(self) -> None:
+        """Require nothing more: the connection is gone."""
+        if self._progress_timer is not None:
+            self._progress_timer.cancel()
+            self._progress_timer = None
 
     def is_closing(self) -> bool:
         """Tell whether nothing more is sent."""
         return self._transport.is_closing()
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes wait for the client to take them."""
+        return self._transport.get_write_buffer_size() + self._part_bytes
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return what the system knows of the connection."""
@@ -74,66 +142,143 @@ class GatheringTransport(asyncio.Transport):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. What is no HTTP, or too much of it, is answered in the form of every other failure, and closed."""
+    """One connection. What is no HTTP, or too much of it, is answered in the form of every other failure, and closed.
 
-    _head_bytes = 0
-    _is_in_head = True
-    _head_began = False
-    _head_timer: asyncio.TimerHandle | None = None
+    While the client is waited for, one timer runs: for a head, for the next request, for the rest of a body that nobody reads.
+    While the server is at work none does. Of what is written, the transport requires that the client takes it.
+    """
+
+    _written: GatheringTransport
+
+    def __init__(self, *given: Any, connections: Connections, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._connections = connections
+        self._bounds = connections.bounds
+        self._stage = _Stage.HEAD
+        self._head_bytes = 0
+        self._head_began = False
+        self._rest_bytes = 0
+        self._place: str | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
-        """Begin to wait for the first request's head."""
-        super().connection_made(GatheringTransport(transport, self.loop))
-        self._peer = Peer(transport)
-        self._wait_for_head()
+        """Begin to wait for the first request's head, unless there are too many connections."""
+        unread = self._bounds.unread_seconds_max
+        self._written = GatheringTransport(transport, self.loop, unread_seconds_max=unread)
+        super().connection_made(self._written)
+        self._peer = Peer(self._written)
+        self._place = self._connections.place_of(self._ends(), self._peer)
+        if self._connections.enter(self._place):
+            self._wait(self._bounds.head_seconds_max)
+        else:
+            self._refuse(503, "too_many_connections", "there are too many connections already: close some, or wait")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timer."""
+        """Forget the timers."""
         self._stop_waiting()
+        if self._place is not None:
+            self._connections.leave(self._place)
         super().connection_lost(exc)
+        # Why last: uvicorn closes once more.
+        self._written.forget()
 
     def data_received(self, data: bytes) -> None:
-        """Parse, and count what belongs to a head that is not complete."""
+        """Parse, and count what belongs to a head that is not complete, or to a body that nobody reads."""
+        if self.transport.is_closing():
+            return
         self._head_began = False
         super().data_received(data)
-        if self._is_in_head and not self._head_began and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._stage is _Stage.HEAD and not self._head_began:
             # Invariant: the part in which the head begins is not counted, as it may hold the end of another request's body; it
             # has a bound of its own, the size of the loop's reads.
             self._head_bytes += len(data)
             if self._head_bytes > HEADER_BYTES_MAX:
                 self._refuse(431, "headers_too_large", "the request's headers are too large")
+                return
+        elif self._stage is _Stage.BODY and self.cycle.response_complete:
+            self._rest_bytes += len(data)
+            if self._rest_bytes > _REST_BYTES_MAX:
+                self.transport.close()
+                return
+        # Why here: most heads come whole, and need no timer.
+        if self._stage is _Stage.HEAD and self._timer is None:
+            self._wait(self._bounds.head_seconds_max)
 
     def on_message_begin(self) -> None:
-        """Begin to count and to wait."""
+        """Begin to count."""
         super().on_message_begin()
         set_peer(cast("Scope", self.scope), self._peer)
-        self._is_in_head = self._head_began = True
-        self._head_bytes = 0
-        if self._head_timer is None:
-            self._wait_for_head()
+        self._head_began = True
+        self._head_bytes = self._rest_bytes = 0
+        if self._stage is not _Stage.HEAD:
+            self._stage = _Stage.HEAD
+            self._stop_waiting()
 
     def on_headers_complete(self) -> None:
         """The head is there."""
-        self._is_in_head = False
+        self._stage = _Stage.BODY
         self._stop_waiting()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The request is there."""
+        self._stage = _Stage.NOTHING
+        super().on_message_complete()
+        if self.cycle.response_complete:
+            self._wait(self._bounds.idle_seconds_max)
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request, or for the rest of this one, or of the next one's head."""
+        super().on_response_complete()
+        if not self.cycle.response_complete or self.transport.is_closing():
+            return
+        if self._stage is not _Stage.HEAD:
+            # Why not uvicorn's timer: any byte ends it, also one that begins no request.
+            self._wait(self._bounds.idle_seconds_max)
+        elif self._timer is None:
+            # Trap: a head that was late while another request was answered was let be, and is not to be waited for without end.
+            self._wait(self._bounds.head_seconds_max)
+
+    def pause_writing(self) -> None:
+        """Let the application wait for the client, and see that it takes what is written."""
+        super().pause_writing()
+        self._written.require_progress()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""
         self._refuse(400, "bad_request", "this is not HTTP/1.1")
 
-    def _wait_for_head(self) -> None:
-        self._head_timer = self.loop.call_later(HEAD_SECONDS_MAX, self._head_is_late)
+    def _unsupported_upgrade_warning(self) -> None:
+        """Answer as if no other protocol had been asked for, and close: uvicorn drops what came behind the request."""
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
+
+    # ---- pieces ----------------------------------------------------------------------------------------------------------
+
+    def _ends(self) -> Scope:
+        return {"client": self.client, "server": self.server}
+
+    def _wait(self, seconds: float) -> None:
+        self._stop_waiting()
+        self._timer = self.loop.call_later(seconds, self._is_late)
 
     def _stop_waiting(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def _head_is_late(self) -> None:
-        self._head_timer = None
+    def _is_late(self) -> None:
+        self._timer = None
         # Trap: uvicorn's cycle is None before the first request, whatever its type says.
-        if getattr(self.cycle, "response_complete", True) and not self.transport.is_closing():
+        if not getattr(self.cycle, "response_complete", True) or self.transport.is_closing():
+            return
+        if self._stage is _Stage.NOTHING and self._written.unread_bytes():
+            # Why: who is still taking an answer over a slow link is not idle, and asks the next thing right behind it.
+            self._written.require_progress()
+            self._wait(self._bounds.idle_seconds_max)
+        else:
             self.transport.close()
 
     def _refuse(self, status: int, code: str, message: str) -> None:
@@ -142,3 +287,21 @@ class BoundedProtocol(HttpToolsProtocol):
         head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
         self.transport.write(STATUS_LINE[status] + head + body)
         self.transport.close()
+        address = address_of(self._ends())
+        facts = {"status": status, "client": address, "reason": code, "why": message}
+        self._connections.refusals.tell(address, code, facts)
+
+
+def _unread_in_system(opened: Any) -> int:
+    """How many bytes the system holds that the other end of a connection has not taken; 0 where it does not tell.
+
+    Why it counts: of a slow link the system holds megabytes, and takes more only when a third of them is gone.
+    """
+    if opened is None:
+        return 0
+    try:
+        told = fcntl.ioctl(opened.fileno(), termios.TIOCOUTQ, bytes(_INT.size))
+    except (OSError, ValueError):
+        return 0
+    found: int = _INT.unpack(told)[0]
+    return found

@@ -68,7 +68,7 @@ class TrustedProxies:
 
         X-Forwarded-For is read from its end: what stands before the first address that is no trusted proxy's, somebody made up.
         """
-        if not self._trusts_other_end(scope):
+        if not self.are_at(scope):
             return
         scope[_PASSED_ON] = True
         headers = Headers(scope=scope)
@@ -86,7 +86,8 @@ class TrustedProxies:
         if (scheme := headers.get("x-forwarded-proto", "").lower()) in {"http", "https"}:
             scope["scheme"] = scheme
 
-    def _trusts_other_end(self, scope: Scope) -> bool:
+    def are_at(self, scope: Scope) -> bool:
+        """Tell whether one of them is at the other end of a connection."""
         if is_over_unix(scope):
             return self.is_unix_trusted
         client = scope.get("client")

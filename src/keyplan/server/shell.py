@@ -25,6 +25,7 @@ from keyplan.operations import (
     Operation,
     Schema,
     described,
+    needs_of,
     operation,
     operations_of,
 )
@@ -34,7 +35,7 @@ from keyplan.server.openapi import SHARED, merged
 from keyplan.server.operations import Responder
 from keyplan.server.service import Service, ServiceContext
 
-__all__ = ["DESCRIPTION", "Shell", "ShellOperations"]
+__all__ = ["DESCRIPTION", "NEEDS", "Shell", "ShellOperations"]
 
 _NUMBER_MAX: Final = (1 << 63) - 1
 _LINES_MAX: Final = 1_000
@@ -107,6 +108,9 @@ class ShellOperations:
 
 
 OPERATIONS: Final = operations_of(ShellOperations)
+
+NEEDS: Final = needs_of(ShellOperations)
+"""What each needs, for `keyplan.access`."""
 _OPEN: Final = ("health", "version")
 _LOOKED_AT: Final = b"\x00"
 _CONTRACT: Final = Contract("server", always=(), without_token=[OPERATIONS[name].name for name in _OPEN])

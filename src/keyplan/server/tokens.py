@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from keyplan.access import SUMS_OF_NOTHING
 from keyplan.errors import InvalidInputError
-from keyplan.server.access import LOCAL, Role, Token
+from keyplan.server.access import LOCAL, TOKEN_CHARACTERS_MIN, Role, Token
 
 __all__ = ["TOKEN_CHARACTERS_MIN", "TOKEN_VARIABLES", "read_tokens", "tokens_of_environment"]
-
-TOKEN_CHARACTERS_MIN: Final = 16
-"""Why: a shorter one can be guessed over a network within a token's life."""
 
 TOKEN_VARIABLES: Final = {"KEYPLAN_ADMIN_TOKEN": Role.ADMIN, "KEYPLAN_CLIENT_TOKEN": Role.CLIENT}
 """The environment variables that hold one token each."""
@@ -69,7 +67,11 @@ def _token(source: str, words: list[str]) -> Token:
         raise InvalidInputError(source=source, problem="a line is ROLE NAME TOKEN, with the role admin or client")
     role, name, text = Role(words[0]), words[1], words[2]
     if summed := _SHA256.fullmatch(text):
-        return Token(role, name, bytes.fromhex(summed[1]))
+        digest = bytes.fromhex(summed[1])
+        if digest in SUMS_OF_NOTHING:
+            problem = "it is the sum of nothing, as of a variable that was empty: put a token's there"
+            raise InvalidInputError(source=source, problem=problem)
+        return Token(role, name, digest)
     return _token_of_text(source, role, name, text)
 
 

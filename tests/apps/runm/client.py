@@ -30,6 +30,7 @@ _OF_ANY_CALL: Final = frozenset(
         GrpcStatus.FAILED_PRECONDITION,
         GrpcStatus.UNAUTHENTICATED,
         GrpcStatus.PERMISSION_DENIED,
+        GrpcStatus.RESOURCE_EXHAUSTED,
         GrpcStatus.INTERNAL,
         GrpcStatus.UNAVAILABLE,
         GrpcStatus.DATA_LOSS,

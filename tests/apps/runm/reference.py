@@ -19,15 +19,17 @@ What `keyplan runm serve` answers ([guide](../guide/runm.md)): the calls of the 
 page is made from their declaration, `keyplan.apps.runm.operations`; a server describes itself by reflection, too.
 
 A call *of a session* is refused with FAILED_PRECONDITION unless its request has a session that names a user, a project and a
-partition that there is. With tokens, or an access file, every call needs a token: UNAUTHENTICATED. With an access file a call
+partition that there is. With tokens, or an access file, every call needs a token, or a certificate that the file names:
+UNAUTHENTICATED, and RESOURCE_EXHAUSTED after many wrong tokens. With an access file a call
 needs the grant that stands with it, on `operation:runm.` and its name, and its session claims nothing that its principal is
 not: PERMISSION_DENIED, before anything is read ([who may do what](../guide/runm.md#who-may-do-what)). FAILED_PRECONDITION is
 also for a field that a call needs and that is empty, or that names a partition or type that there is not. INVALID_ARGUMENT is
 for bytes that are no message of the call. UNAVAILABLE, INTERNAL, DATA_LOSS, CANCELLED and DEADLINE_EXCEEDED are for what goes
 wrong on the way or in the store. Further statuses stand with each call.
 
-At `--log-level 2` the log has a line for each call that has ended: whether it changes something, its name, the session's user
-and partition, and the status.
+The log has a line for each call that is refused with UNAUTHENTICATED, PERMISSION_DENIED or RESOURCE_EXHAUSTED: which, who, from
+where and why. At `--log-level 2` it has one for each other call that has ended: whether it changes something, its name, the
+session's user and partition, and the status.
 """
 
 

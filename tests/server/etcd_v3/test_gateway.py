@@ -215,6 +215,8 @@ def test_a_token_is_asked_for_where_there_are_tokens(engine: Engine) -> None:
         token = nobody.call("/v3/auth/authenticate", login)["token"]
         status, answer = nobody.post("/v3/auth/authenticate", {**login, "password": "wrong"})
         assert (status, answer["code"]) == (400, 3)
+        for text in ("p\u00e4ssword-of-many-characters", "\ud800", "two\r\nlines-of-many-characters", ""):
+            assert nobody.post("/v3/auth/authenticate", {**login, "password": text}) == (status, answer)
         with JsonClient(server.url, token=token) as somebody:
             assert "kvs" not in somebody.call("/v3/kv/range", {"key": b64("/a")})
         with JsonClient(server.url, token="wrong") as stranger:

@@ -32,11 +32,11 @@ from keyplan.apps.cloudchamber.traces import Traces
 from keyplan.apps.cloudchamber.waiting import Waiting
 from keyplan.engine import Area, Clock, Engine, Outside
 from keyplan.errors import InvalidInputError
-from keyplan.operations import described, operations_of
+from keyplan.operations import described, needs_of, operations_of
 from keyplan.server import LOGGER, Service, ServiceContext, index_state_areas
 from keyplan.store import Store
 
-__all__ = ["DESCRIPTION", "build", "first_number"]
+__all__ = ["DESCRIPTION", "NEEDS", "build", "first_number"]
 
 RESOURCES: Final[tuple[type[Resource], ...]] = (
     Users,
@@ -51,6 +51,9 @@ RESOURCES: Final[tuple[type[Resource], ...]] = (
 
 DESCRIPTION: Final = described([one for kind in RESOURCES for one in operations_of(kind).values()], CONTRACT)
 """Paths and components, as `Service.openapi` takes them."""
+
+NEEDS: Final = needs_of(*RESOURCES)
+"""What each needs, for `keyplan.access`."""
 
 _MICROSECONDS: Final = 1_000_000
 

@@ -26,6 +26,7 @@ from keyplan.operations import (
     Need,
     Schema,
     WordForm,
+    needs_of,
     operation,
 )
 
@@ -33,6 +34,7 @@ __all__ = [
     "CONTRACT",
     "MODES",
     "MORE_HEADER",
+    "NEEDS",
     "PAGE_KEYS_MAX",
     "Changes",
     "Columns",
@@ -338,3 +340,7 @@ class DatabaseOperations:
     def commit(self, kind: InKind, number: InNumber, *, ring: InRing, changes: Changes) -> Done:
         """Write and remove, all or nothing."""
         raise NotImplementedError
+
+
+NEEDS: Final = needs_of(DatabaseOperations)
+"""What each needs, for `keyplan.access`."""

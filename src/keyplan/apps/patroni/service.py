@@ -19,18 +19,21 @@ from keyplan.apps.patroni.osb_edge import CONTRACT, BrokerResponder
 from keyplan.apps.patroni.osb_routes import ServiceBroker
 from keyplan.apps.patroni.ports import PORTS_DEFAULT, PortAllocator, PortRange, port_range, reads_of
 from keyplan.apps.patroni.principals import ClusterPrincipals
-from keyplan.operations import described, operations_of
+from keyplan.operations import described, needs_of, operations_of
 from keyplan.server import Service, ServiceContext, layout_areas
 from keyplan.settings import Setting, TextForm, of_service, read_settings
 from keyplan.store import Store
 
-__all__ = ["DESCRIPTION", "SERVICE_NAME", "BrokerSettings", "build"]
+__all__ = ["DESCRIPTION", "NEEDS", "SERVICE_NAME", "BrokerSettings", "build"]
 
 SERVICE_NAME: Final = "patroni-broker"
 DESCRIPTION: Final = described(
     [one for kind in (ServiceBroker, Administration) for one in operations_of(kind).values()], CONTRACT
 )
 """Paths and components, as `Service.openapi` takes them."""
+
+NEEDS: Final = needs_of(ServiceBroker, Administration)
+"""What each needs, for `keyplan.access`."""
 
 _SECONDS_MAX: Final = 86_400.0
 _FILE: Final = TextForm(Path, "a JSON file")

@@ -7,33 +7,30 @@ the access file has its name, or the other way round.
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, Protocol
+from threading import Lock
+from typing import Any, Final, NamedTuple, TypeVar
 
 from keyplan.access import ANY, EVERYTHING, AccessFile, OnOperation, Policy, Principal
+from keyplan.apps.runm.asking import Asking, address_of, certificate_of, token_of
 from keyplan.apps.runm.bounds import EVERY_PROJECT, UNBOUNDED, Bounds
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.identity import parsed_uuid, spelled_project
 from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
-from keyplan.apps.runm.refusal import denied, unauthenticated
+from keyplan.apps.runm.refusal import denied, guessed_too_often, unauthenticated
 from keyplan.apps.runm.session import partition_named
 from keyplan.operations import Need, OnKind, Rpc, rpcs_of
-from keyplan.server import Role, Token
+from keyplan.server import TOKEN_CHARACTERS_MIN, Guesses, Role, Token
 
-__all__ = ["Admission", "Asking", "Authorizer", "operation_of"]
+__all__ = ["Admission", "Authorizer", "operation_of"]
+
+T = TypeVar("T")
 
 _DECLARED: Final = tuple(
     one for interface in (MetadataOperations, ApiOperations) for one in rpcs_of(interface).values()
 )
 _NEEDS_DECIDED: Final = frozenset({OnKind.NOTHING, OnKind.OPERATION})
-
-
-class Asking(Protocol):
-    """A request of gRPC, as far as it says who makes it."""
-
-    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None:
-        """Return what it carries beside its message."""
 
 
 class Admission(NamedTuple):
@@ -63,6 +60,7 @@ class Authorizer:
         self._access = access
         self._believed = Admission("", Bounds(is_isolated=True) if deployment.rulings.is_isolated else UNBOUNDED)
         self.of_anybody = None if tokens or access else self._believed
+        self._guesses, self._guessing = Guesses(deployment.clock.monotonic), Lock()
 
     def require_decidable(self, declared: Rpc) -> None:
         """Raise LookupError for a call whose need is not declared, or on something that nobody here can tell."""
@@ -82,7 +80,7 @@ class Authorizer:
         if on.kind is not OnKind.NOTHING and not is_everywhere:
             decision = policy.decide(principal.name, act, operation_of(declared))
             if not decision.is_allowed:
-                raise denied(f"{decision.reason}.")
+                raise denied(f"{decision.reason}.", who=principal.name)
         users = principal.labelled("user") or frozenset({principal.name})
         return Admission(principal.name, self._bounds(principal, is_everywhere=is_everywhere), users)
 
@@ -107,12 +105,16 @@ class Authorizer:
                 session.roles.extend(sorted(bounds.roles))
 
     def may_describe(self, asking: Asking) -> bool:
-        """Whether reflection tells a caller of the services: without an access file everybody, else who may call anything."""
+        """Whether reflection tells a caller of our services: with an access file, who may call anything of them.
+
+        Raises RefusedError, UNAUTHENTICATED, where callers have to be known.
+        """
         if self._access is None:
+            self._by_tokens(asking)
             return True
         policy = self._access.policy
-        principal = policy.known_by_token(_token_of(asking), at=self._now())
-        return principal is not None and any(
+        principal = self._known(policy, asking)
+        return any(
             policy.decide(principal.name, declared.needs.act, operation_of(declared)).is_allowed
             for declared in _DECLARED
         )
@@ -122,20 +124,46 @@ class Authorizer:
     def _by_tokens(self, asking: Asking) -> Admission:
         if not self._tokens:
             return self._believed
-        digest = hashlib.sha256(_token_of(asking).encode()).digest()
-        # Invariant: every token is compared, so that the time tells nothing.
-        known = [token for token in self._tokens if hmac.compare_digest(token.digest, digest)]
+        known = self._unguessed(asking, self._held)
         if not known:
             raise unauthenticated()
         # Why: somebody has to make the partitions of an isolated deployment, and what holds for all of them.
         is_admin = any(token.role is Role.ADMIN for token in known)
         return Admission(known[0].name, UNBOUNDED if is_admin else self._believed.bounds)
 
+    def _held(self, token: str) -> Sequence[Token]:
+        # Why: a file may have the sum of nothing, made of a variable that was empty, and nobody is to be known by nothing.
+        if len(token) < TOKEN_CHARACTERS_MIN:
+            return ()
+        digest = hashlib.sha256(token.encode()).digest()
+        # Invariant: every token is compared, so that the time tells nothing.
+        return [one for one in self._tokens if hmac.compare_digest(one.digest, digest)]
+
     def _known(self, policy: Policy, asking: Asking) -> Principal:
-        principal = policy.known_by_token(_token_of(asking), at=self._now())
+        """Return who asks: by a token first, and without one by a certificate. Raises RefusedError."""
+        principal = self._unguessed(asking, lambda token: policy.known_by_token(token, at=self._now()))
+        if principal is None and token_of(asking) is None:
+            certificate = certificate_of(asking)
+            principal = policy.known_by_certificate(*certificate) if certificate else None
         if principal is None:
             raise unauthenticated()
         return principal
+
+    def _unguessed(self, asking: Asking, known_by: Callable[[str], T]) -> T | None:
+        """Return what is known by the token of a request; None without one. Raises RefusedError after many wrong guesses."""
+        token = token_of(asking)
+        if token is None:
+            return None
+        address, guess = address_of(asking), token.encode("utf-8", "surrogatepass")
+        with self._guessing:
+            if self._guesses.seconds_until(address, guess) > 0:
+                raise guessed_too_often()
+            found = known_by(token)
+            if found:
+                self._guesses.right(address, guess)
+            else:
+                self._guesses.wrong(address)
+        return found
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._deployment.clock.wall(), UTC)
@@ -168,7 +196,7 @@ def _claimed(who: str, kind: str, given: str, own: frozenset[str] | None) -> str
     if not given:
         return next(iter(own)) if own is not None and len(own) == 1 else ""
     if own is not None and (_spelled_partition(given) if kind == "partition" else given) not in own:
-        raise denied(f"the session's {kind} is none of {who}'s.")
+        raise denied(f"the session's {kind} is none of {who}'s.", who=who)
     return given
 
 
@@ -180,12 +208,3 @@ def _names(labels: Iterable[str]) -> frozenset[str] | None:
 def _spelled_partition(text: str) -> str:
     uuid = parsed_uuid(text)
     return text if uuid is None else uuid.hex
-
-
-def _token_of(asking: Asking) -> str:
-    """The bearer token of a request; empty without one."""
-    headers: Mapping[str, str | bytes] = dict(asking.invocation_metadata() or ())
-    given = headers.get("authorization", "")
-    text = given if isinstance(given, str) else given.decode("latin-1")
-    scheme, _, token = text.partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""

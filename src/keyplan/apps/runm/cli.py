@@ -69,6 +69,7 @@ def serve(
         audit_syncs=audit.syncs(),
         audit_rotation=audit.rotation(),
         tokens=own.tokens,
+        tls_client_authority=own.tls_client_ca,
         is_open_to_anyone=own.allow_anyone,
         has_enforced_definitions=own.enforce_definitions,
         is_isolated=own.isolate,

@@ -18,7 +18,7 @@ from keyplan.apps.runm.client import Connection, RunmClient
 from keyplan.apps.runm.refusal import RefusedError
 from keyplan.apps.runm.rendering import PARTITION
 from keyplan.cli import print_grid
-from keyplan.errors import KeyplanError
+from keyplan.errors import InvalidInputError, KeyplanError
 
 __all__ = ["app", "main", "run"]
 
@@ -29,7 +29,10 @@ for resource in RESOURCES:
 app.add_typer(objects, name="object", help="Objects of any type.")
 app.add_typer(definitions, name="definition", help="Definitions of objects of any type.")
 
-_GLOBAL_VALUES: Final = ("--host", "--port", "--user", "--project", "--token", "--role", "--tls-authority")
+_GLOBAL_VALUES: Final = (
+    *("--host", "--port", "--user", "--project", "--token", "--role"),
+    *("--tls-authority", "--tls-certificate", "--tls-key"),
+)
 _GLOBAL_FLAGS: Final = ("--quiet", "-q", "--verbose", "-v", "--json")
 _ENVIRONMENT: Final = {
     "RUNM_HOST": "--host",
@@ -40,6 +43,8 @@ _ENVIRONMENT: Final = {
     "RUNM_TOKEN": "--token",
     "RUNM_ROLES": "--role",
     "RUNM_TLS_AUTHORITY": "--tls-authority",
+    "RUNM_TLS_CERTIFICATE": "--tls-certificate",
+    "RUNM_TLS_KEY": "--tls-key",
 }
 
 
@@ -61,12 +66,20 @@ def _root(
         Path | None,
         typer.Option("--tls-authority", envvar="RUNM_TLS_AUTHORITY", help="Use TLS, and trust this certificate."),
     ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option("--tls-certificate", envvar="RUNM_TLS_CERTIFICATE", help="Show this certificate, with TLS."),
+    ] = None,
+    key: Annotated[Path | None, typer.Option("--tls-key", envvar="RUNM_TLS_KEY", help="The certificate's key.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print identifiers alone.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print whole records.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Administer a runmachine deployment: partitions, types, definitions, providers and other objects."""
-    connection = Connection(host, port, user, project, partition, tuple(role or ()), token, authority)
+    if (certificate is None) is not (key is None) or (certificate is not None and authority is None):
+        raise InvalidInputError(source="--tls-certificate", problem="give --tls-key and --tls-authority with it")
+    own = (certificate, key) if certificate and key else None
+    connection = Connection(host, port, user, project, partition, tuple(role or ()), token, authority, own)
     client = RunmClient(connection)
     context.call_on_close(client.close)
     context.obj = Context(client, connection, Output(is_quiet=quiet, is_verbose=verbose, is_json=as_json))

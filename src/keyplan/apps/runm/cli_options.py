@@ -19,6 +19,10 @@ class ServeOptions(NamedTuple):
         Path | None,
         typer.Option("--tokens", metavar="FILE", help="Bearer tokens, as of keyplan serve; all calls need one."),
     ] = None
+    tls_client_ca: Annotated[
+        Path | None,
+        typer.Option("--tls-client-ca", metavar="FILE", help="Who signs the certificates of --access, in PEM."),
+    ] = None
     allow_anyone: Annotated[
         bool, typer.Option("--allow-anyone", help="Listen beyond this machine without tokens, as the original does.")
     ] = False

@@ -23,7 +23,10 @@ LIST_SECONDS_MAX: Final = 3_600
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where the service is and who calls it. `authority` is the file of a certificate to trust; None: no TLS."""
+    """Where the service is and who calls it. `authority` is the file of a certificate to trust; None: no TLS.
+
+    `certificate` are the files of the caller's own certificate and its key, for a service that knows callers by them.
+    """
 
     host: str
     port: int
@@ -33,6 +36,7 @@ class Connection:
     roles: tuple[str, ...] = ()
     token: str = field(default="", repr=False)
     authority: Path | None = None
+    certificate: tuple[Path, Path] | None = None
 
     @property
     def session(self) -> Mapping[str, Any]:
@@ -90,7 +94,7 @@ class _Api(_Spoken, ApiOperations):
 class RunmClient:
     """`client.api.partition_get(filter=...)` and `client.metadata.object_find(any=[...])`; streams are iterators.
 
-    Calls raise grpc.RpcError. Close it, or use it in a `with` block.
+    Calls raise grpc.RpcError. Close it, or use it in a `with` block. Raises OSError for a file that cannot be read.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -99,7 +103,9 @@ class RunmClient:
         if connection.authority is None:
             self._channel = grpc.insecure_channel(address)
         else:
-            credentials = grpc.ssl_channel_credentials(connection.authority.read_bytes())
+            own = connection.certificate
+            chain, key = (own[0].read_bytes(), own[1].read_bytes()) if own else (None, None)
+            credentials = grpc.ssl_channel_credentials(connection.authority.read_bytes(), key, chain)
             self._channel = grpc.secure_channel(address, credentials)
         self.metadata: MetadataOperations = _Metadata(self._channel, connection)
         self.api: ApiOperations = _Api(self._channel, connection)

@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn
 import grpc
 from google.protobuf.message import DecodeError
 
+from keyplan.access import LOOK_SECONDS
 from keyplan.apps.runm import definition_calls, front_calls, object_calls, partition_calls, type_calls, watching
 from keyplan.apps.runm.authorizer import Admission, Authorizer
 from keyplan.apps.runm.calls import Handler, Performer, handlers_of, performer
@@ -15,15 +16,17 @@ from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.logs import CALL, LOGGER
 from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
 from keyplan.apps.runm.refusal import RefusedError, denied, invalid
+from keyplan.apps.runm.refusals import REFUSALS, Refusals
 from keyplan.apps.runm.watch_places import WatchPlaces
 from keyplan.apps.runm.wire_table import RUNM, messages
 from keyplan.audit_log import Asker
+from keyplan.engine import Clock
 from keyplan.errors import KeyplanError
 from keyplan.grpc_status import GrpcStatus
 from keyplan.operations import Rpc
 from keyplan.server import ServiceAudit, note_answer
 
-__all__ = ["WORKERS", "Dispatcher"]
+__all__ = ["STATUS_CODES", "WORKERS", "Dispatcher"]
 
 WORKERS: Final = 64
 """Threads that answer calls. Why: commits of many threads share flushes, and a watch keeps one."""
@@ -39,13 +42,13 @@ _HANDLERS: Final = {
     )
 }
 
-_STATUS_CODES: Final[Mapping[int, grpc.StatusCode]] = {code.value[0]: code for code in grpc.StatusCode}
+STATUS_CODES: Final[Mapping[int, grpc.StatusCode]] = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class Dispatcher:
     """The handlers of both services for one deployment. `closing` ends streams that would not end by themselves.
 
-    `audit` notes the calls that change something.
+    `audit` notes the calls that change something; `refusals` has a line for each call that is refused.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Dispatcher:
         authorizer: Authorizer | None = None,
         audit: ServiceAudit | None = None,
     ) -> None:
+        self.refusals = Refusals()
         self._deployment = deployment
         self._audit = audit or ServiceAudit()
         self._closing = closing
@@ -76,7 +80,8 @@ class Dispatcher:
 
     def _handler(self, service: str, handler: Handler) -> "grpc.RpcMethodHandler[bytes, bytes]":
         self._authorizer.require_decidable(handler.declared)
-        call, perform = _SpokenCall(service, handler.declared), performer(self._deployment, handler)
+        call = _SpokenCall(service, handler.declared, self.refusals)
+        perform = performer(self._deployment, handler)
         if handler.declared.is_stream:
             return grpc.unary_stream_rpc_method_handler(self._streaming(call, perform))
         return grpc.unary_unary_rpc_method_handler(self._answering(call, perform))
@@ -110,20 +115,28 @@ class Dispatcher:
     ) -> Callable[[bytes, grpc.ServicerContext], Iterator[bytes]]:
         def stream(raw: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
             request = None
+
+            def admitted() -> Admission:
+                return self._authorizer.of_anybody or self._admission(call, context)
+
             try:
-                admission = self._authorizer.of_anybody or self._admission(call, context)
+                admission = admitted()
                 request = call.parsed(raw)
                 if admission.users is not None:
                     self._authorizer.narrow(admission, request)
 
+                standing = _Standing(admission, admitted, self._deployment.clock)
+
                 def is_wanted() -> bool:
                     is_awaited = context.is_active() and not self._closing.is_set()
-                    if is_awaited and self._admission(call, context) != admission:
-                        raise denied("what the access file grants has changed: ask again.")
+                    if is_awaited:
+                        standing.require()
                     return is_awaited
 
                 with self._places.place_of(admission.who) if call.declared.is_endless else nullcontext():
                     for message in perform(request, admission.bounds, is_wanted):
+                        # Why beside `is_wanted`, which ends a stream that waits: what is left of a long one is not theirs.
+                        standing.require()
                         yield message.SerializeToString()
             except Exception as error:  # noqa: BLE001  # Why: as above.
                 call.abort(context, request, error)
@@ -134,6 +147,25 @@ class Dispatcher:
 
     def _admission(self, call: "_SpokenCall", context: grpc.ServicerContext) -> Admission:
         return self._authorizer.admitted(context, call.declared)
+
+
+class _Standing:
+    """Whether who asked for a stream is still admitted as they were: looked at once in LOOK_SECONDS, however much it sends."""
+
+    def __init__(self, admission: Admission, found: Callable[[], Admission], clock: Clock) -> None:
+        self._admission = admission
+        self._found = found
+        self._clock = clock
+        self._look_at = clock.monotonic() + LOOK_SECONDS
+
+    def require(self) -> None:
+        """Return if they are. Raises RefusedError."""
+        now = self._clock.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_SECONDS
+        if self._found() != self._admission:
+            raise denied("what the access file grants has changed: ask again.", who=self._admission.who)
 
 
 def _asker_of(admission: Admission, request: Any, context: grpc.ServicerContext) -> Asker:
@@ -148,8 +180,9 @@ def _asker_of(admission: Admission, request: Any, context: grpc.ServicerContext)
 class _SpokenCall:
     """A declared call as it is spoken: bytes to its request, an error to a status, and its line in the log."""
 
-    def __init__(self, service: str, declared: Rpc) -> None:
+    def __init__(self, service: str, declared: Rpc, refusals: Refusals) -> None:
         self.declared = declared
+        self._refusals = refusals
         self._path = f"{service}/{declared.name}"
         self._request_class = getattr(messages, declared.request)
 
@@ -175,9 +208,12 @@ class _SpokenCall:
         else:
             status, text = GrpcStatus.INTERNAL, "the server failed; its log says more."
             LOGGER.error("a call failed", exc_info=error)
-        if LOGGER.isEnabledFor(CALL):
+        if status in REFUSALS:
+            who = error.who if isinstance(error, RefusedError) else ""
+            self._refusals.tell(context, self._path, status, who, text[:_TEXT_MAX])
+        elif LOGGER.isEnabledFor(CALL):
             self.log(request, status)
-        context.abort(_STATUS_CODES[status], text[:_TEXT_MAX])
+        context.abort(STATUS_CODES[status], text[:_TEXT_MAX])
 
     def log(self, request: Any, status: GrpcStatus) -> None:
         """Write that the call has ended: who made it, whether it changes something, and with which status."""

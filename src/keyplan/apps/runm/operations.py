@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 from keyplan.grpc_status import GrpcStatus
-from keyplan.operations import ITSELF, NOTHING, Act, CallerKind, Change, Need, rpc
+from keyplan.operations import ITSELF, NOTHING, Act, CallerKind, Change, Need, needs_of, rpc
 
-__all__ = ["ApiOperations", "MetadataOperations"]
+__all__ = ["NEEDS", "ApiOperations", "MetadataOperations"]
 
 _SESSION: Final = CallerKind.SESSION
 _TO_READ: Final = Need(Act.READ, ITSELF)
@@ -354,3 +354,7 @@ class ApiOperations:
         A filter that asks for nothing is refused, not taken for all.
         """
         raise NotImplementedError
+
+
+NEEDS: Final = needs_of(MetadataOperations, ApiOperations, family="runm.")
+"""What each needs, for `keyplan.access`."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Event
 from typing import Final, TypeVar
 
-from keyplan.access import AccessFile
+from keyplan.access import AccessFile, idle_grants
 from keyplan.apps.runm.deployment import Deployment, Rulings
 from keyplan.apps.runm.identity import checked_code
 from keyplan.apps.runm.logs import LOGGER, set_up_logging, set_up_registry_logging
@@ -45,6 +45,7 @@ class ServeChoices:
     audit_syncs: bool = True
     audit_rotation: Rotation = NO_ROTATION
     tokens: Path | None = None
+    tls_client_authority: Path | None = None
     is_open_to_anyone: bool = False
     has_enforced_definitions: bool = False
     is_isolated: bool = False
@@ -64,9 +65,14 @@ def run_server(
     """
     tokens = _tokens(choices.tokens)
     access = _access(choices, tokens)
+    if choices.tls_client_authority and not (access and settings.certificate):
+        problem = "certificates of clients are known by an access file, over TLS: give --access and --use-tls"
+        raise InvalidInputError(source="--tls-client-ca", problem=problem)
     _require_safe(settings.addresses, tokens, is_open=choices.is_open_to_anyone or access is not None)
     _require_codes([*choices.object_types, *choices.provider_types])
     _set_up_logs(settings)
+    if access is not None:
+        _tell_idle_grants(access)
     # Why signals first: one that comes during the start ends it in order, too.
     with told_by_signals(stop, logger=LOGGER), ExitStack() as stack:
         audit = (
@@ -88,7 +94,7 @@ def run_server(
         _insisted(ensure, settings.connect_timeout_seconds, stop)
         for name, state in unreadable_indexes(deployment).items():
             LOGGER.warning("%s is %s: searches do without it until `keyplan runm reindex` was run", name, state)
-        listening = Listening(settings.addresses, settings.certificate)
+        listening = Listening(settings.addresses, settings.certificate, choices.tls_client_authority)
         running = stack.enter_context(serving(deployment, listening, tokens, access=access, audit=audit))
         if choices.is_registered:
             # Invariant: entered after the server, and so taken out before it stops: nobody is sent here any more.
@@ -177,14 +183,21 @@ def _access(choices: ServeChoices, tokens: Sequence[Token]) -> AccessFile | None
         others = "--tokens, --allow-anyone, KEYPLAN_ADMIN_TOKEN and KEYPLAN_CLIENT_TOKEN"
         problem = f"the access file alone says who may ask: leave out {others}"
         raise InvalidInputError(source="--access", problem=problem)
-    return AccessFile(choices.access, monotonic=SYSTEM_CLOCK.monotonic, on_change=_tell)
+
+    def tell(error: InvalidInputError | None) -> None:
+        if error is None:
+            LOGGER.warning("the access file has changed: what it says now counts")
+            _tell_idle_grants(file)
+        else:
+            LOGGER.error("the access file is not sound; what it said before goes on to count: %s", error)
+
+    file = AccessFile(choices.access, monotonic=SYSTEM_CLOCK.monotonic, on_change=tell)
+    return file
 
 
-def _tell(error: InvalidInputError | None) -> None:
-    if error is None:
-        LOGGER.warning("the access file has changed: what it says now counts")
-    else:
-        LOGGER.error("the access file is not sound; what it said before goes on to count: %s", error)
+def _tell_idle_grants(file: AccessFile) -> None:
+    for principal, grant, problem in idle_grants(file.policy):
+        LOGGER.warning("%s:%d: a grant of %s lets nobody do anything: %s", file.path, grant.line, principal, problem)
 
 
 def _require_safe(addresses: Sequence[str], tokens: Sequence[Token], *, is_open: bool) -> None:

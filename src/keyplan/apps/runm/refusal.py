@@ -4,18 +4,29 @@ from typing import TypeVar
 
 from keyplan.grpc_status import GrpcStatus
 
-__all__ = ["RefusedError", "already_exists", "denied", "found", "invalid", "missing", "not_found", "unauthenticated"]
+__all__ = [
+    "RefusedError",
+    "already_exists",
+    "denied",
+    "found",
+    "guessed_too_often",
+    "invalid",
+    "missing",
+    "not_found",
+    "unauthenticated",
+]
 
 T = TypeVar("T")
 
 
 class RefusedError(Exception):
-    """A call that is answered with a status and a text, both of which the contract names."""
+    """A call that is answered with a status and a text, both of which the contract names; `who` asked, where it is known."""
 
-    def __init__(self, status: GrpcStatus, text: str) -> None:
+    def __init__(self, status: GrpcStatus, text: str, *, who: str = "") -> None:
         super().__init__(text)
         self.status = status
         self.text = text
+        self.who = who
 
 
 def missing(text: str) -> RefusedError:
@@ -28,9 +39,14 @@ def invalid(text: str) -> RefusedError:
     return RefusedError(GrpcStatus.INVALID_ARGUMENT, text)
 
 
-def denied(text: str) -> RefusedError:
+def denied(text: str, *, who: str = "") -> RefusedError:
     """The caller may not do that: PERMISSION_DENIED. The text never tells whether something is there."""
-    return RefusedError(GrpcStatus.PERMISSION_DENIED, text)
+    return RefusedError(GrpcStatus.PERMISSION_DENIED, text, who=who)
+
+
+def guessed_too_often() -> RefusedError:
+    """Nobody looks at this token: RESOURCE_EXHAUSTED."""
+    return RefusedError(GrpcStatus.RESOURCE_EXHAUSTED, "too many tokens from there were wrong: wait.")
 
 
 def unauthenticated() -> RefusedError:

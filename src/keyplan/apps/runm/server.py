@@ -1,12 +1,13 @@
 """The server process: gRPC with health and reflection, where it listens, its entry in the registry, and its graceful end."""
 
+import ssl
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from threading import Event
+from threading import BoundedSemaphore, Event
 from typing import Any, Final
 
 import grpc
@@ -17,9 +18,12 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_g
 from keyplan.access import AccessFile
 from keyplan.apps.runm.authorizer import Authorizer
 from keyplan.apps.runm.deployment import Deployment
-from keyplan.apps.runm.dispatch import WORKERS, Dispatcher
+from keyplan.apps.runm.dispatch import STATUS_CODES, WORKERS, Dispatcher
+from keyplan.apps.runm.refusal import RefusedError
+from keyplan.apps.runm.refusals import Refusals
 from keyplan.apps.runm.wire_table import RUNM, messages
 from keyplan.errors import InvalidInputError
+from keyplan.grpc_status import GrpcStatus
 from keyplan.server import ServiceAudit, Token
 
 __all__ = ["GRACE_SECONDS", "Listening", "RunningServer", "is_local_address", "serving"]
@@ -29,13 +33,24 @@ GRACE_SECONDS: Final = 4.0
 
 _REQUEST_BYTES_MAX: Final = 4 << 20
 
+_CALLS_MAX: Final = 1_000
+"""Calls that are answered or wait for a thread. Why: a request may have four megabytes, and is kept while it waits."""
+
+_DESCRIPTIONS_MAX: Final = 8
+"""Streams of reflection at once. Why: each keeps a thread for as long as its client likes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where to listen, HOST:PORT each (port 0: any), and the certificate and key to do it with; None: in clear."""
+    """Where to listen, HOST:PORT each (port 0: any), and the certificate and key to do it with; None: in clear.
+
+    With `client_authority`, the file of one or several authorities in PEM, every client has to show a certificate that one of
+    them has signed: gRPC for Python cannot only ask for one.
+    """
 
     addresses: Sequence[str]
     certificate: tuple[Path, Path] | None = None
+    client_authority: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +86,23 @@ def serving(
     """
     closing, authorizer = Event(), Authorizer(deployment, tokens=tokens, access=access)
     with ThreadPoolExecutor(WORKERS, thread_name_prefix="runm") as workers:
+        dispatcher = Dispatcher(deployment, closing, authorizer, audit)
         server = grpc.server(
             workers,
-            handlers=Dispatcher(deployment, closing, authorizer, audit).handlers(),
+            handlers=dispatcher.handlers(),
             # Why: two servers on one port would share its calls without anybody's knowing.
             options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", _REQUEST_BYTES_MAX)],
+            maximum_concurrent_rpcs=_CALLS_MAX,
         )
         servicer = _with_health(server)
-        _with_reflection(server, authorizer)
+        _with_reflection(server, authorizer, dispatcher.refusals)
         running = RunningServer(_bound(server, listening), server, servicer, closing)
         server.start()
         try:
             yield running
         finally:
             running.stop()
+            dispatcher.refusals.tell_rest()
 
 
 def is_local_address(address: str) -> bool:
@@ -99,7 +117,7 @@ def is_local_address(address: str) -> bool:
 
 
 def _bound(server: grpc.Server, listening: Listening) -> list[str]:
-    credentials = _credentials(listening.certificate)
+    credentials = _credentials(listening)
     bound = []
     for address in listening.addresses:
         try:
@@ -114,15 +132,27 @@ def _bound(server: grpc.Server, listening: Listening) -> list[str]:
     return bound
 
 
-def _credentials(certificate: tuple[Path, Path] | None) -> grpc.ServerCredentials | None:
-    if certificate is None:
+def _credentials(listening: Listening) -> grpc.ServerCredentials | None:
+    if listening.certificate is None:
         return None
+    chain, key = (_read(path, "--use-tls") for path in listening.certificate)
+    if listening.client_authority is None:
+        return grpc.ssl_server_credentials([(key, chain)])
+    authority = _read(listening.client_authority, "--tls-client-ca")
     try:
-        chain, key = (path.read_bytes() for path in certificate)
+        # Why apart: of a file that is none of authorities, gRPC only says that the port cannot be bound.
+        ssl.create_default_context(cadata=authority.decode("ascii", "replace"))
+    except (ssl.SSLError, ValueError) as error:
+        problem = f"{listening.client_authority} has no certificates in PEM: give the authorities of clients"
+        raise InvalidInputError(source="--tls-client-ca", problem=problem) from error
+    return grpc.ssl_server_credentials([(key, chain)], root_certificates=authority, require_client_auth=True)
+
+
+def _read(path: Path, option: str) -> bytes:
+    try:
+        return path.read_bytes()
     except OSError as error:
-        problem = f"{error.filename}: {error.strerror}"
-        raise InvalidInputError(source="--use-tls", problem=problem) from error
-    return grpc.ssl_server_credentials([(key, chain)])
+        raise InvalidInputError(source=option, problem=f"{error.filename}: {error.strerror}") from error
 
 
 def _with_health(server: grpc.Server) -> health.HealthServicer:
@@ -133,7 +163,7 @@ def _with_health(server: grpc.Server) -> health.HealthServicer:
     return servicer
 
 
-def _with_reflection(server: grpc.Server, authorizer: Authorizer) -> None:
+def _with_reflection(server: grpc.Server, authorizer: Authorizer, refusals: Refusals) -> None:
     standard = (health_pb2, reflection_pb2)
     open_pool = DescriptorPool()
     for module in standard:
@@ -143,6 +173,7 @@ def _with_reflection(server: grpc.Server, authorizer: Authorizer) -> None:
     open_names = [next(iter(m.DESCRIPTOR.services_by_name.values())).full_name for m in standard]
     servicer = _Reflection(
         authorizer,
+        refusals,
         reflection.ReflectionServicer([*map(RUNM.full_name, RUNM.services), *open_names], pool=messages.pool),
         reflection.ReflectionServicer(open_names, pool=open_pool),
     )
@@ -150,16 +181,27 @@ def _with_reflection(server: grpc.Server, authorizer: Authorizer) -> None:
 
 
 class _Reflection:
-    """Describes all services to whoever may call one of ours, and to others what is open to everybody."""
+    """Describes all services to whoever may call one of ours, and to others whom it knows what is open to everybody."""
 
-    def __init__(self, authorizer: Authorizer, whole: Any, public: Any) -> None:
+    def __init__(self, authorizer: Authorizer, refusals: Refusals, whole: Any, public: Any) -> None:
         self._authorizer = authorizer
+        self._refusals = refusals
         self._whole = whole
         self._public = public
+        self._streams = BoundedSemaphore(_DESCRIPTIONS_MAX)
 
     def ServerReflectionInfo(self, request_iterator: Any, context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: N802  # Why: gRPC's.
-        """Answer each question of a stream."""
-        is_told = self._authorizer.may_describe(context)
-        servicer = self._whole if is_told else self._public
-        answers: Iterator[Any] = servicer.ServerReflectionInfo(request_iterator, context)
-        return answers
+        """Answer each question of a stream, as who asks may be told when it comes."""
+        try:
+            self._authorizer.may_describe(context)
+            if not self._streams.acquire(blocking=False):
+                raise RefusedError(GrpcStatus.RESOURCE_EXHAUSTED, "too many clients ask for descriptions: wait.")
+            try:
+                for question in request_iterator:
+                    servicer = self._whole if self._authorizer.may_describe(context) else self._public
+                    yield from servicer.ServerReflectionInfo(iter((question,)), context)
+            finally:
+                self._streams.release()
+        except RefusedError as error:
+            self._refusals.tell(context, "ServerReflection", error.status, error.who, error.text)
+            context.abort(STATUS_CODES[error.status], error.text)

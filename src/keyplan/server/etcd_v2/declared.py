@@ -6,9 +6,9 @@ in forms.py and answers.py: what is declared of them is that they are JSON, or t
 
 from typing import Any, Final
 
-from keyplan.operations import ITSELF, NOTHING, Act, Change, Contract, Need, operation, prefix
+from keyplan.operations import ITSELF, NOTHING, Act, Change, Contract, Need, needs_of, operation, prefix
 
-__all__ = ["CONTRACT", "PREFIX", "Keys", "Members"]
+__all__ = ["CONTRACT", "NEEDS", "PREFIX", "Keys", "Members"]
 
 PREFIX: Final = "/v2/keys"
 
@@ -81,3 +81,7 @@ class Members:
     def leader_statistics(self) -> Any:
         """Followers of the leader: none."""
         raise NotImplementedError
+
+
+NEEDS: Final = needs_of(Keys, Members)
+"""What each needs, for `keyplan.access`."""

@@ -15,11 +15,12 @@ from keyplan.operations import (
     Contract,
     Need,
     Operation,
+    needs_of,
     operation,
     prefix,
 )
 
-__all__ = ["CONTRACT", "GatewayCalls", "changed_in"]
+__all__ = ["CONTRACT", "NEEDS", "GatewayCalls", "changed_in"]
 
 CONTRACT: Final = Contract("etcd-v3", always=(), other_failures={"description": "`error`, `message`, `code`."})
 
@@ -135,6 +136,10 @@ class GatewayCalls:
     def authenticate(self) -> Any:
         """Get a token for a password."""
         raise NotImplementedError
+
+
+NEEDS: Final = needs_of(GatewayCalls)
+"""What each needs, for `keyplan.access`."""
 
 
 # ---- what a change is on ---------------------------------------------------------------------------------------------

@@ -146,8 +146,11 @@ class Endpoint:
 
     async def _holder(self, request: Request, name: str, password: str) -> Caller:
         """Return whose token a password is. Raises CallFailure: it is a guess like a wrong token."""
-        asked = _with_token(request.scope, password)
-        guesses, address, guess = self._context.access.guesses, address_of(request.scope), password.encode()
+        # Why: no token has other characters, and no header could carry them.
+        is_token = password.isascii() and password.isprintable()
+        asked = _with_token(request.scope, password if is_token else "")
+        guesses, address = self._context.access.guesses, address_of(request.scope)
+        guess = password.encode("utf-8", "backslashreplace")
         if guesses.seconds_until(address, guess) > 0:
             raise CallFailure(GrpcStatus.UNAVAILABLE, "etcdserver: too many requests")
         caller = self._context.access.caller(asked) if name else None

@@ -20,6 +20,7 @@ from keyplan.operations import (
     Need,
     Schema,
     described,
+    needs_of,
     operation,
     operations_of,
 )
@@ -29,7 +30,7 @@ from keyplan.server.explorer.links import BASE
 from keyplan.server.explorer.live import LiveSource
 from keyplan.server.explorer.requests import HEX, HEX_OR_NONE, LIMIT, SPELLING
 
-__all__ = ["DESCRIPTION", "ExplorerOperations"]
+__all__ = ["DESCRIPTION", "NEEDS", "ExplorerOperations"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -229,3 +230,7 @@ def _description() -> dict[str, Any]:
 
 DESCRIPTION: Final = _description()
 """Paths and components, as `Service.openapi` takes them."""
+
+
+NEEDS: Final = needs_of(ExplorerOperations)
+"""What each needs, for `keyplan.access`."""

@@ -1,0 +1,87 @@
+"""Which operations there are to be granted, as installed packages declare them, and grants that no operation ever asks for.
+
+A package names what it declares by an entry point of the group `keyplan.operations`: a mapping from names to needs, as
+`keyplan.operations.needs_of` makes it. Nothing lists operations by hand.
+"""
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Final, NamedTuple
+
+from keyplan.access.policy import Grant, Policy
+from keyplan.access.targets import OnOperation
+from keyplan.operations import Act, Need, OnKind
+
+__all__ = ["OPERATIONS_GROUP", "IdleGrant", "idle_grants", "known_operations", "problem_of"]
+
+OPERATIONS_GROUP: Final = "keyplan.operations"
+
+_TARGETS: Final = {
+    OnKind.KEY_SPACE: "its key space: grant keyspace:NAME, or application:NAME",
+    OnKind.APPLICATION: "its application: grant application:NAME",
+    OnKind.PREFIX: "the keys that it names: grant prefix:KEY",
+}
+_NOT_INSTALLED: Final = "if a package that is not installed here has it, all is well"
+
+
+class IdleGrant(NamedTuple):
+    """A grant that lets nobody do anything, with the reason and the remedy."""
+
+    principal: str
+    grant: Grant
+    problem: str
+
+
+@cache
+def known_operations() -> Mapping[str, Need]:
+    """Return all operations that installed packages declare, by name, with what each needs.
+
+    Of a package whose extra is not installed, nothing is known.
+    """
+    found: dict[str, Need] = {}
+    for point in entry_points(group=OPERATIONS_GROUP):
+        try:
+            found |= point.load()
+        except ImportError:
+            continue
+    return found
+
+
+def idle_grants(policy: Policy, known: Mapping[str, Need] | None = None) -> Iterator[IdleGrant]:
+    """Yield the grants on operations that nothing asks for: misspelt ones, those of another act, those decided elsewhere."""
+    on_operations = ((one.name, grant) for one in policy.principals for grant in one.grants)
+    for principal, grant in on_operations:
+        if isinstance(grant.on, OnOperation):
+            problem = problem_of(grant.act, grant.on, known_operations() if known is None else known)
+            if problem is not None:
+                yield IdleGrant(principal, grant, problem)
+
+
+def problem_of(act: Act, on: OnOperation, known: Mapping[str, Need]) -> str | None:
+    """Return why nothing asks for a grant of an act on an operation, or on all of a family; None when something does."""
+    if on.name.endswith(".*"):
+        return _problem_of_family(act, on, known)
+    need = known.get(on.name)
+    if need is None:
+        near = get_close_matches(on.name, known, n=1)
+        meant = f"did you mean operation:{near[0]}?" if near else _NOT_INSTALLED
+        return f"there is no operation {on.name}; {meant}"
+    if need.on.kind is OnKind.NOTHING:
+        return f"{on.name} needs no grant: leave it out"
+    if need.on.kind is not OnKind.OPERATION:
+        return f"{on.name} is decided on {_TARGETS[need.on.kind]}"
+    return None if need.act is act else f"{on.name} needs {need.act}, and {act} is granted: write it under {need.act}"
+
+
+def _problem_of_family(act: Act, on: OnOperation, known: Mapping[str, Need]) -> str | None:
+    needs = [need for name, need in known.items() if on.covers(OnOperation(name))]
+    if not needs:
+        families = sorted({f"{name.partition('.')[0]}.*" for name in known if "." in name})
+        near = get_close_matches(on.name, families, n=1)
+        meant = f"did you mean operation:{near[0]}?" if near else _NOT_INSTALLED
+        return f"there is no operation whose name begins with {on.name[:-1]}; {meant}"
+    if any(need.act is act and need.on.kind is OnKind.OPERATION for need in needs):
+        return None
+    return f"none of {on.name} needs {act}: leave it out"

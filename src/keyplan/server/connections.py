@@ -1,0 +1,54 @@
+"""How many connections there are, in all and from each address: one too many is refused rather than kept waiting."""
+
+from collections import Counter
+from typing import Final
+
+from starlette.types import Scope
+
+from keyplan.server.bounds import EdgeBounds
+from keyplan.server.guessing import place_of
+from keyplan.server.peers import Peer
+from keyplan.server.proxies import TrustedProxies, address_of, is_over_unix
+from keyplan.server.refusals import RefusalLog
+
+__all__ = ["Connections"]
+
+_OF_PROXIES: Final = "proxies"
+
+
+class Connections:
+    """The connections of one server. For one event loop.
+
+    Those of trusted proxies are bounded as all are, and not as those of one address: many ask through each. Over a unix socket
+    a user of the machine counts as an address.
+    """
+
+    def __init__(self, bounds: EdgeBounds, proxies: TrustedProxies, refusals: RefusalLog) -> None:
+        self.bounds = bounds
+        self.refusals = refusals
+        self._proxies = proxies
+        self._all_max = bounds.connections_of_all
+        self._address_max = bounds.of_one_address
+        self._number = 0
+        self._of_places: Counter[str] = Counter()
+
+    def place_of(self, scope: Scope, peer: Peer) -> str:
+        """Return what a connection counts as; `scope` has its two ends."""
+        if self._proxies.are_at(scope):
+            return _OF_PROXIES
+        if is_over_unix(scope):
+            return f"user {peer.user.uid}" if peer.user else "unix"
+        return place_of(address_of(scope))
+
+    def enter(self, place: str) -> bool:
+        """Count a connection, which has to leave; return whether it is one that may stay."""
+        self._number += 1
+        self._of_places[place] += 1
+        return self._number <= self._all_max and (place == _OF_PROXIES or self._of_places[place] <= self._address_max)
+
+    def leave(self, place: str) -> None:
+        """Count a connection no more."""
+        self._number -= 1
+        self._of_places[place] -= 1
+        if not self._of_places[place]:
+            del self._of_places[place]

@@ -1,0 +1,147 @@
+"""Grants on operations that there are not, or that need something else: found, with the line and what was meant."""
+
+import logging
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keyplan.access import EVERYTHING, OnOperation, idle_grants, known_operations, problem_of, read_policy
+from keyplan.engine import MemoryEngine
+from keyplan.operations import ITSELF, NOTHING, Act, Need, Rpc, key_space, needs_of, operation, operations_of, prefix
+from keyplan.server import Application, PolicyAccess, service_builders
+from tests.operations.declared import DECLARED
+
+KNOWN = {
+    "getAudit": Need(Act.AUDIT, ITSELF),
+    "setBounds": Need(Act.ADMINISTER, ITSELF),
+    "getHealth": Need(Act.READ, NOTHING),
+    "deleteKeySpace": Need(Act.ADMINISTER, key_space("name")),
+    "getKey": Need(Act.READ, prefix("path")),
+    "runm.object_find": Need(Act.READ, ITSELF),
+    "runm.object_create": Need(Act.WRITE, ITSELF),
+}
+
+
+def problem(words: str) -> str | None:
+    act, _, name = words.partition(" ")
+    return problem_of(Act(act), OnOperation(name), KNOWN)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "audit getAudit",
+        "administer setBounds",
+        "read runm.object_find",
+        "read runm.*",
+        "write runm.*",
+        "write runm.object_create",
+    ],
+)
+def test_a_grant_that_an_operation_asks_for_is_none_of_them(words: str) -> None:
+    assert problem(words) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("audit getAduit", "there is no operation getAduit; did you mean operation:getAudit?"),
+        ("read runm.objct_find", "there is no operation runm.objct_find; did you mean operation:runm.object_find?"),
+        ("read runn.*", "there is no operation whose name begins with runn.; did you mean operation:runm.*?"),
+        ("read zzz", "there is no operation zzz; if a package that is not installed here has it, all is well"),
+        ("read *", "there is no operation *; if a package that is not installed here has it, all is well"),
+        ("read getAudit", "getAudit needs audit, and read is granted: write it under audit"),
+        ("audit runm.*", "none of runm.* needs audit: leave it out"),
+        ("read getHealth", "getHealth needs no grant: leave it out"),
+        (
+            "administer deleteKeySpace",
+            "deleteKeySpace is decided on its key space: grant keyspace:NAME, or application:NAME",
+        ),
+        ("read getKey", "getKey is decided on the keys that it names: grant prefix:KEY"),
+    ],
+)
+def test_a_grant_that_nothing_asks_for_is_told_with_what_was_meant(words: str, told: str) -> None:
+    assert problem(words) == told
+
+
+def test_they_are_found_with_their_lines() -> None:
+    text = '[principals.ada]\naudit = ["everything",\n  "operation:getAduit",\n  "operation:getAudit"]\nread = ["keyspace:x"]\n'
+    (found,) = idle_grants(read_policy(text, source="f"), KNOWN)
+    assert (found.principal, found.grant.line, str(found.grant.on)) == ("ada", 3, "operation:getAduit")
+
+
+# ---- what is known -----------------------------------------------------------------------------------------------------
+
+
+def described(openapi: Any) -> Iterator[str]:
+    for methods in openapi.get("paths", {}).values():
+        yield from (one["operationId"] for one in methods.values() if isinstance(one, dict) and "operationId" in one)
+
+
+def test_whatever_a_service_describes_is_known() -> None:
+    builders = service_builders(("etcd-v2", "etcd-v3", "explorer"))
+    with MemoryEngine() as engine:
+        built = Application.build(engine, builders)
+        named = {name for service in built.services for name in described(service.openapi)}
+        built.workers.close()
+    assert len(named) > 30
+    assert named <= known_operations().keys()
+
+
+def test_every_service_with_operations_and_runm_declare_them() -> None:
+    declaring = {point.name for point in entry_points(group="keyplan.operations")}
+    assert {point.name for point in entry_points(group="keyplan.services")} <= declaring
+    assert {"runm.object_find", "runm.partition_create"} <= known_operations().keys()
+
+
+def test_whatever_is_declared_anywhere_is_known_with_what_it_needs() -> None:
+    known = known_operations()
+    for declared in DECLARED.values():
+        name = f"runm.{declared.name}" if isinstance(declared, Rpc) else declared.name
+        assert known[name] == declared.needs, name
+
+
+def test_a_declaration_is_what_is_known_of_it() -> None:
+    class Own:
+        @operation("GET", "/own", name="getOwn", needs=Need(Act.READ, ITSELF), answers="It.")
+        def own(self) -> int:
+            """Give it."""
+            raise NotImplementedError
+
+    assert needs_of(Own, family="x.") == {"x.getOwn": Need(Act.READ, ITSELF)}
+    assert list(operations_of(Own)) == ["own"]
+
+
+# ---- where it is told --------------------------------------------------------------------------------------------------
+
+
+def test_a_server_tells_them_at_its_start_and_when_the_file_changes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Hand:
+        seconds = 0.0
+
+        def monotonic(self) -> float:
+            return self.seconds
+
+        def wall(self) -> float:
+            return self.seconds
+
+        def epoch(self) -> bytes:
+            return b"test"
+
+    file, hand = tmp_path / "access.toml", Hand()
+    file.touch(mode=0o600)
+    file.write_text('[principals.ada]\naudit = ["operation:getAduit"]\n')
+    with caplog.at_level(logging.WARNING):
+        access = PolicyAccess.of_file(file, clock=hand)
+        assert [getattr(one, "facts")["place"] for one in caplog.records] == [f"{file}:2"]  # noqa: B009
+        file.write_text('[principals.ada]\n\naudit = ["operation:getAuditt"]\n')
+        hand.seconds += 60
+        assert not access.policy.decide("ada", Act.AUDIT, EVERYTHING).is_allowed
+    facts: list[dict[str, Any]] = [getattr(one, "facts") for one in caplog.records]  # noqa: B009
+    assert [one["place"] for one in facts] == [f"{file}:2", f"{file}:3"]
+    assert "did you mean operation:getAudit?" in facts[0]["problem"]
