@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         Unlike,
         Waiver,
     )
+    from keyplan.secret_keys import SecretKeys
     from keyplan.store import Lease, Store, Transaction
 
 __all__ = [
@@ -79,6 +80,7 @@ __all__ = [
     "Percent",
     "RawUuid",
     "Secret",
+    "SecretKeys",
     "Store",
     "Sync",
     "Table",
@@ -100,6 +102,7 @@ _PACKAGES: Final = {
         *("Async", "Change", "ChangeKind", "Counter", "Index", "Layout", "Mode", "Only", "Parameter", "Sync", "Table"),
         *("Unique", "Unlike", "Waiver"),
     ),
+    "keyplan.secret_keys": ("SecretKeys",),
     "keyplan.store": ("Lease", "Store", "Transaction"),
 }
 _HOMES: Final = {name: package for package, names in _PACKAGES.items() for name in names}
@@ -118,19 +121,21 @@ def open(  # noqa: A001  # Why: `keyplan.open(url)` reads as it should; nobody i
     accept_registered_prefix: bool = False,
     allow_foreign_write: bool = False,
     on_close: "Callable[[KeyplanError], object] | None" = None,
+    secrets: "SecretKeys | None" = None,
     **options: str | int | bool,
 ) -> "KeySpaceStore": ...
 
 
 @overload
-def open(url: str, **options: str | int | bool) -> "Store": ...  # noqa: A001
+def open(url: str, *, secrets: "SecretKeys | None" = None, **options: str | int | bool) -> "Store": ...  # noqa: A001
 
 
 def open(url: str, **options: Any) -> "Store":  # noqa: A001
     """Open the store that `url` names: `memory:`, `lmdb:PATH`, ...; `options` are the URL's, as in `history="off"`.
 
     With `keyspace` and `application`, open that key space of it: a store in which any layout runs, and which nobody else can
-    write to; see `keyplan.keyspace.open_key_space` for the other options.
+    write to; see `keyplan.keyspace.open_key_space` for the other options. With `secrets`, keys of a file or of a command, the
+    secrets of records are sealed when they are written; see `Store`.
 
     Close it, or use it in a `with` block. Raises EngineOpenError.
     """

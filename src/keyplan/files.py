@@ -1,5 +1,6 @@
 """Files and folders that only their owner may read, and files that are written whole or not at all."""
 
+import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -10,11 +11,23 @@ from typing import BinaryIO, Final
 
 from keyplan.errors import InvalidInputError
 
-__all__ = ["FILE_MODE", "FOLDER_MODE", "make_folder", "new_file", "sync_folder", "write_over", "write_whole"]
+__all__ = [
+    "FILE_MODE",
+    "FOLDER_MODE",
+    "folder_turn",
+    "make_folder",
+    "new_file",
+    "read_private",
+    "sync_folder",
+    "write_over",
+    "write_whole",
+]
 
 FILE_MODE: Final = 0o600
 """Why: what keyplan writes may hold anything that a store holds, passwords too. Who shares a file says so."""
 FOLDER_MODE: Final = 0o700
+
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 _FRESH_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
@@ -76,6 +89,57 @@ def _give_away(descriptor: int, user: int, group: int) -> None:
     for ids in ((user, -1), (-1, group)):
         with suppress(OSError):
             os.fchown(descriptor, *ids)
+
+
+def read_private(path: Path, *, bytes_max: int, missing: str, exposed: str, too_long: str) -> str:
+    """Return the text of a file that only its owner may read or write.
+
+    `missing`, `exposed` and `too_long` are the remedies. Raises InvalidInputError where there is no file, when others than its
+    owner may read or write it, when it has more than `bytes_max` bytes, and when it is no text in UTF-8.
+    """
+    try:
+        # Why without waiting: what is no file, as a pipe, is to be refused and not waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            mode, content = os.fstat(descriptor).st_mode, b""
+            if stat.S_ISREG(mode):
+                with open(descriptor, "rb", closefd=False) as file:
+                    content = file.read(bytes_max + 1)
+        finally:
+            os.close(descriptor)
+        text = content[:bytes_max].decode(errors="strict" if len(content) <= bytes_max else "ignore")
+    except FileNotFoundError as error:
+        raise InvalidInputError(source=str(path), problem=f"there is no such file: {missing}") from error
+    except OSError as error:
+        raise InvalidInputError(source=str(path), problem=f"it cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(source=str(path), problem="it is not text in UTF-8: write it as such") from error
+    if not stat.S_ISREG(mode):
+        raise InvalidInputError(source=str(path), problem="it is no file: give one")
+    if mode & _OTHERS:
+        problem = f"others than its owner may read or write it: {exposed}"
+        raise InvalidInputError(source=str(path), problem=problem)
+    if len(content) > bytes_max:
+        raise InvalidInputError(source=str(path), problem=f"it has more than {bytes_max} bytes: {too_long}")
+    return text
+
+
+@contextmanager
+def folder_turn(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock for a block, so that commands which write a file of it anew take turns.
+
+    Why not the file's: it is another file after each change. Raises InvalidInputError.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        problem = f"the folder cannot be read: {error.strerror or error}"
+        raise InvalidInputError(source=str(folder), problem=problem) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_whole(

@@ -80,7 +80,7 @@ def options_of(run: Keyplan, *command: str) -> set[str]:
     return own.union(*(options_of(run, *command, inner) for inner in commands))
 
 
-SHARED = {"--store", "--keyspace", "--layout", "--parameter", "--config", "--json", "--help"}
+SHARED = {"--store", "--keyspace", "--layout", "--parameter", "--config", "--secrets", "--json", "--help"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -72,6 +72,7 @@ ASKED: dict[str, list[list[str]] | str] = {
     "serve": "its pages are below",
     "access": "it is about an access file",
     "audit-log": "it prints lines that name operations and keys, and hold no values",
+    "secrets": [["secrets", "status"], ["secrets", "status", "--json"]],
     "completion": "it prints a script",
 }
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pydantic
 
-from keyplan import Index, Layout, Secret, Table
+from keyplan import Index, Layout, Secret, SecretKeys, Table
 from keyplan.engine import Engine
 from keyplan.store import Store
 
@@ -87,9 +87,9 @@ def account(secret: str = NEEDLE) -> Account:
     )
 
 
-def filled(engine: Engine, secret: str = NEEDLE) -> Vault:
-    """Return the layout on an engine, with a record in each table."""
-    vault = Vault(Store(engine))
+def filled(engine: Engine, secret: str = NEEDLE, *, secrets: SecretKeys | None = None) -> Vault:
+    """Return the layout on an engine, with a record in each table; sealed with keys."""
+    vault = Vault(Store(engine, secrets=secrets))
     vault.accounts.insert("ada", account(secret))
     vault.packed.insert("ada", account(secret))
     vault.doors.insert(DoorKey("h1", "d1"), Door("cellar", Secret(secret)))

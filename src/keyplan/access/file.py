@@ -1,18 +1,15 @@
 """The access file on disk: only its owner may read it, it is looked at again while it is used, and an error opens nothing."""
 
-import fcntl
 import os
-import stat
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from keyplan.access.policy import Policy
 from keyplan.access.reading import read_policy
 from keyplan.errors import InvalidInputError
-from keyplan.files import write_whole
+from keyplan.files import folder_turn, read_private, write_whole
 
 __all__ = ["ACCESS_BYTES_MAX", "LOOK_SECONDS", "AccessFile", "change_access_file", "read_access_text"]
 
@@ -22,8 +19,6 @@ ACCESS_BYTES_MAX: Final = 1 << 18
 LOOK_SECONDS: Final = 1.0
 """Why: a change counts within a second, and a server with many requests reads the file once a second."""
 
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
-
 
 def read_access_text(path: Path) -> str:
     """Return the text of an access file.
@@ -31,35 +26,13 @@ def read_access_text(path: Path) -> str:
     Raises InvalidInputError: where there is no file, when others than its owner may read or write it, when it is too long, and
     when it is no text.
     """
-    try:
-        # Why without waiting: what is no file, as a pipe, is to be refused and not waited for.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            mode, content = os.fstat(descriptor).st_mode, b""
-            if stat.S_ISREG(mode):
-                with open(descriptor, "rb", closefd=False) as file:
-                    content = file.read(ACCESS_BYTES_MAX + 1)
-        finally:
-            os.close(descriptor)
-        text = content.decode()
-    except FileNotFoundError as error:
-        problem = "there is no such file: `keyplan access add` makes it"
-        raise InvalidInputError(source=str(path), problem=problem) from error
-    except OSError as error:
-        raise InvalidInputError(source=str(path), problem=f"it cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(source=str(path), problem="it is not text in UTF-8: write it as such") from error
-    if not stat.S_ISREG(mode):
-        raise InvalidInputError(source=str(path), problem="it is no file: give one")
-    if mode & _OTHERS:
-        problem = "others than its owner may read or write it: chmod 600, and rotate the tokens that it has names for"
-        raise InvalidInputError(source=str(path), problem=problem)
-    if len(content) > ACCESS_BYTES_MAX:
-        problem = (
-            f"it has more than {ACCESS_BYTES_MAX} bytes: an application with so many principals has its own log-in"
-        )
-        raise InvalidInputError(source=str(path), problem=problem)
-    return text
+    return read_private(
+        path,
+        bytes_max=ACCESS_BYTES_MAX,
+        missing="`keyplan access add` makes it",
+        exposed="chmod 600, and rotate the tokens that it has names for",
+        too_long="an application with so many principals has its own log-in",
+    )
 
 
 def change_access_file(path: Path, change: Callable[[str], str], *, new: str | None = None) -> None:
@@ -69,26 +42,11 @@ def change_access_file(path: Path, change: Callable[[str], str], *, new: str | N
     the superuser leaves a file its owner. Raises InvalidInputError, and what `change` raises: then the file stays as it is.
     """
     target = Path(os.path.realpath(path))
-    with _turn(target.parent):
+    with folder_turn(target.parent):
         is_new = new is not None and not target.exists()
         text = new if new is not None and is_new else read_access_text(target)
         found = None if is_new or os.geteuid() != 0 else target.stat()
         write_whole(target, change(text), owner=(found.st_uid, found.st_gid) if found else None)
-
-
-@contextmanager
-def _turn(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock for a block. Why not the file's: it is another file after each change."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        problem = f"the folder cannot be read: {error.strerror or error}"
-        raise InvalidInputError(source=str(folder), problem=problem) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 class AccessFile:

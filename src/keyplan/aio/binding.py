@@ -33,6 +33,7 @@ class AwaitedBinding(AsyncBinding):
         self._calls = calls
         self._reads = reads
         self._writes = writes
+        self.secrets = reads.secrets
 
     @property
     def revision(self) -> Awaitable[int]:

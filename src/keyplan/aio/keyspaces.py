@@ -27,7 +27,7 @@ R = TypeVar("R")
 _OWN_OPTIONS: Final = frozenset(
     {
         *("keyspace", "application", "create_if_missing", "default_prefix", "require_keyspace_api"),
-        *("accept_registered_prefix", "allow_foreign_write"),
+        *("accept_registered_prefix", "allow_foreign_write", "secrets"),
     }
 )
 """Of the handle; all others are the URL's."""
@@ -41,7 +41,7 @@ class KeySpaceStore(Store):
     """
 
     def __init__(self, held: HeldKeySpace, engine: Engine, *, inline_reads: bool = False) -> None:
-        super().__init__(engine, inline_reads=inline_reads)
+        super().__init__(engine, inline_reads=inline_reads, secrets=held.secrets)
         self._held = held
 
     @property

@@ -11,6 +11,7 @@ from keyplan.aio.greenlets import drive, wait
 from keyplan.aio.keyspaces import KeySpaceStore, open_keyspace_async
 from keyplan.aio.store import Store
 from keyplan.aio.threads import Workers
+from keyplan.codec import SecretCipher
 from keyplan.engine import Engine, open_awaiting_engine, open_engine
 from keyplan.errors import KeyplanError
 from keyplan.store import url_with_options
@@ -54,27 +55,32 @@ def open_async(
     accept_registered_prefix: bool = False,
     allow_foreign_write: bool = False,
     on_close: Callable[[KeyplanError], object] | None = None,
+    secrets: SecretCipher | None = None,
     **options: str | int | bool,
 ) -> Opening[KeySpaceStore]: ...
 
 
 @overload
-def open_async(url: str, *, inline_reads: bool = False, **options: str | int | bool) -> Opening[Store]: ...
+def open_async(
+    url: str, *, inline_reads: bool = False, secrets: SecretCipher | None = None, **options: str | int | bool
+) -> Opening[Store]: ...
 
 
-def open_async(url: str, *, inline_reads: bool = False, **options: Any) -> Opening[Any]:
+def open_async(
+    url: str, *, inline_reads: bool = False, secrets: SecretCipher | None = None, **options: Any
+) -> Opening[Any]:
     """Open the store that `url` names, for the event loop that runs: `async with keyplan.aio.open("lmdb:./site.kv") as store`.
 
-    The URL and `options` are those of `keyplan.open`, `keyspace` and `application` among them; `inline_reads` is explained at
-    `Store`. Raises EngineOpenError; for a key space what `keyplan.keyspace.open_key_space` raises.
+    The URL, `secrets` and `options` are those of `keyplan.open`, `keyspace` and `application` among them; `inline_reads` is
+    explained at `Store`. Raises EngineOpenError; for a key space what `keyplan.keyspace.open_key_space` raises.
     """
     if "keyspace" in options or "application" in options:
-        return Opening(partial(open_keyspace_async, url, inline_reads=inline_reads, **options))
+        return Opening(partial(open_keyspace_async, url, inline_reads=inline_reads, secrets=secrets, **options))
 
     async def opened() -> Store:
         full_url = url_with_options(url, options)
         engine = await drive(partial(open_awaiting_engine, full_url, wait)) or await _opened_in_a_thread(full_url)
-        return Store(engine, inline_reads=inline_reads)
+        return Store(engine, inline_reads=inline_reads, secrets=secrets)
 
     return Opening(opened)
 

@@ -14,6 +14,7 @@ from keyplan.aio.lease import Lease, LeaseRequest, TaskKeeper
 from keyplan.aio.notifier import CommitNotifier
 from keyplan.aio.offload import ThreadOffloadEngine
 from keyplan.aio.transaction import PinnedState, Snapshot, Transaction
+from keyplan.codec import SecretCipher
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.layout import AsyncBinding
 from keyplan.store import Backoff, Explanation
@@ -45,6 +46,7 @@ class Store(AwaitedBinding):
         backoff: Backoff | None = None,
         clock: Clock = SYSTEM_CLOCK,
         inline_reads: bool = False,
+        secrets: SecretCipher | None = None,
     ) -> None:
         self._engine = engine
         self._bridge = bridge = _bridge_of(engine, inline_reads=inline_reads)
@@ -53,11 +55,13 @@ class Store(AwaitedBinding):
         reached = engine if engine.profile.is_awaiting else ThreadOffloadEngine(engine, bridge, self._notifier)
         self._keeper = TaskKeeper(self._store_calls, reached, clock)
         waits = awaited_backoff() if backoff is None else backoff
-        self._control = SyncStore(reached, backoff=waits, clock=clock, keeper=self._keeper)
+        self._control = SyncStore(reached, backoff=waits, clock=clock, keeper=self._keeper, secrets=secrets)
         """What runs the user's transactions. A try contains the user's coroutine, so that it stays on the loop."""
-        self._records = SyncStore(reached, backoff=bridge.tries(waits), clock=clock, keeper=self._keeper)
+        self._records = SyncStore(
+            reached, backoff=bridge.tries(waits), clock=clock, keeper=self._keeper, secrets=secrets
+        )
         """What writes and watches. A try of a single write is made in a thread as a whole."""
-        self._plain = SyncStore(engine, clock=clock, keeper=self._keeper)
+        self._plain = SyncStore(engine, clock=clock, keeper=self._keeper, secrets=secrets)
         """What reads: a whole read is made where it does not hold up the loop, so that its engine need not be reached."""
         super().__init__(self._store_calls, self._plain, self._records)
         self._ended: Task[None] | None = None

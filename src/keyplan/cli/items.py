@@ -14,12 +14,14 @@ from keyplan.cli.options import (
     KeySpaceOption,
     LayoutOption,
     ParameterOption,
+    SecretsOption,
     StoreOption,
     Unfinished,
     bound_of_options,
     bound_where_named,
     layout_of_option,
     root_parameters,
+    secrets_of_option,
     store_of_option,
 )
 from keyplan.cli.output import print_answer
@@ -28,6 +30,7 @@ from keyplan.engine import (
     Commit,
     Delete,
     DeleteRange,
+    Engine,
     Guard,
     KeyAbsent,
     KeyRange,
@@ -145,6 +148,7 @@ class LayoutOptions(NamedTuple):
     parameter: ParameterOption = None
     keyspace: KeySpaceOption = None
     config: ConfigOption = None
+    secrets: SecretsOption = None
 
     def bound(self) -> BoundLayout:
         """Return the layout with its parameters' values, without a store. Raises the errors of `bound_of_options`."""
@@ -180,6 +184,7 @@ class LayoutOptions(NamedTuple):
             keyspace=self.keyspace,
             root=bound.root,
             unfinished=unfinished or (Unfinished.TOLD if readonly else Unfinished.REFUSED),
+            secrets=self.secrets,
         )
         try:
             store = opened()
@@ -190,7 +195,12 @@ class LayoutOptions(NamedTuple):
             # Why here: only a new store needs these modules.
             from keyplan.cli.transfer import rehearse  # noqa: PLC0415
 
-            rehearse(self.store, self.config, lambda engine: write(kind(Store(engine), **values)), is_whole=True)
+            keys = secrets_of_option(self.secrets)
+
+            def rehearsed(engine: Engine) -> object:
+                return write(kind(Store(engine, secrets=keys), **values))
+
+            rehearse(self.store, self.config, rehearsed, is_whole=True)
             store = opened(create=True)
         with store:
             yield OpenLayout(store, kind(store, **values), bound)

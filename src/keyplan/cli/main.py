@@ -83,6 +83,7 @@ COMMANDS: Final = {
     "keyspace": Command("keyplan.cli.keyspace", "Make, see, change and delete key spaces: prefixes with owners."),
     "doctor": Command("keyplan.cli.maintenance", "Examine the registry of key spaces; find keys without an owner."),
     "jobs": Command("keyplan.cli.jobs", "Show unfinished work in a store, and the command that resumes it."),
+    "secrets": Command("keyplan.cli.secrets", "Seal the secrets of records: keys, status, rotation."),
     "who": Command("keyplan.cli.maintenance", "Show the processes that have a store open, and the writer."),
     "region": Command(
         "keyplan.cli.region", "Keep the regions of a TiKV cluster within key spaces: plan, apply, verify."
@@ -166,7 +167,7 @@ EXTRAS: Final = {
 """Packages that keyplan imports without depending on them, and the extra that brings them."""
 
 ANYWHERE: Final = frozenset(
-    {"--store", "-s", "--layout", "-l", "--parameter", "-p", "--keyspace", "-k", "--config", "--json"}
+    {"--store", "-s", "--layout", "-l", "--parameter", "-p", "--keyspace", "-k", "--config", "--secrets", "--json"}
 )
 """Options that may stand before the command, too: people type the store first. All but --json have a value."""
 

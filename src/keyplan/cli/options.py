@@ -1,6 +1,7 @@
 """The options that commands share (store, layout, file, how to print), and what they name, opened or imported."""
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from keyplan.cli.failures import print_hint
 from keyplan.engine import Engine, EngineUrl, KeyRange, open_engine
 from keyplan.errors import InvalidInputError, SourceUnfinishedError
 from keyplan.layout import BoundLayout, Layout, raw_key_of
+from keyplan.secret_keys import KeysOnDemand
 from keyplan.settings import DeclaredSetting, Source, declared_settings, of_options, shown_default
 from keyplan.store import TRANSFER_AREA, Store, installed_layouts, layout_named, root_values
 
@@ -36,6 +38,7 @@ __all__ = [
     "OutputOption",
     "ParameterOption",
     "PrefixOption",
+    "SecretsOption",
     "Settings",
     "StoreOption",
     "Unfinished",
@@ -58,6 +61,7 @@ __all__ = [
     "read_settings",
     "read_text",
     "root_parameters",
+    "secrets_of_option",
     "spread",
     "store_of_option",
     "store_url_of_option",
@@ -205,6 +209,7 @@ def look_for_unfinished(engine: Engine, url: str, root: bytes, what: Unfinished)
 
 
 STORE_VARIABLE: Final = "KEYPLAN_STORE"
+SECRETS_VARIABLE: Final = "KEYPLAN_SECRETS"
 
 
 def command_group(text: str) -> typer.Typer:
@@ -238,6 +243,16 @@ ParameterOption = Annotated[
 KeySpaceOption = Annotated[
     str | None,
     typer.Option("--keyspace", "-k", metavar="NAME", help="Within this key space of the store.", show_default=False),
+]
+SecretsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--secrets",
+        envvar=SECRETS_VARIABLE,
+        metavar="FILE",
+        help="The key file for sealed secrets, or command:WORDS that print it.",
+        show_default=False,
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON: one document, or a line for each record.")]
 ConfigOption = Annotated[
@@ -279,29 +294,38 @@ def store_of_option(
     keyspace: str | None = None,
     root: bytes = b"",
     unfinished: Unfinished = Unfinished.TOLD,
+    secrets: str | None = None,
 ) -> Store:
     """Open the store of `--store`, KEYPLAN_STORE or the settings; close it, or use it in a `with` block.
 
     Where the engine has these options, a missing store is made only with `create`, and nothing is written with `readonly`.
     With `keyspace`, that key space of it. `unfinished` is the reaction to restores and copies that have not ended and concern
-    keys below `root`. Raises InvalidInputError when no store is named, EngineOpenError, SourceUnfinishedError, and the errors
-    of opening a key space.
+    keys below `root`. `secrets` names the keys of sealed secrets, KEYPLAN_SECRETS by default; they are read when one is sealed
+    or opened. Raises InvalidInputError when no store is named, EngineOpenError, SourceUnfinishedError, and the errors of
+    opening a key space.
     """
     url = store_url_of_option(url, config)
+    keys = secrets_of_option(secrets) if secrets or SECRETS_VARIABLE in os.environ else None
     engine = open_engine(url, create=create and keyspace is None, readonly=readonly)
     try:
         if keyspace is None:
             look_for_unfinished(engine, url, root, unfinished)
-            return Store(engine)
+            return Store(engine, secrets=keys)
         # Why: most commands are about no key space, and start sooner without these modules.
         from keyplan.keyspace import KeySpaceRegistry, open_for_care  # noqa: PLC0415
 
         # Why its root: no restore and no copy into a prefix touches a key space, but for one of the whole store.
         look_for_unfinished(engine, url, KeySpaceRegistry.bound().root, unfinished)
-        return open_for_care(engine, keyspace, is_reading=readonly)
+        return open_for_care(engine, keyspace, is_reading=readonly, secrets=keys)
     except BaseException:
         engine.close()
         raise
+
+
+def secrets_of_option(secrets: str | None) -> KeysOnDemand | None:
+    """Return the keys of `--secrets` or KEYPLAN_SECRETS, unread; None where neither names any."""
+    source = secrets or os.environ.get(SECRETS_VARIABLE)
+    return KeysOnDemand(source) if source else None
 
 
 def store_url_of_option(url: str | None, config: Path | None = None) -> str:

@@ -66,6 +66,9 @@ def get_command(
     value_only: Annotated[
         bool, typer.Option("--value-only", help="The record alone, also on a terminal and with --json.")
     ] = False,
+    reveal: Annotated[
+        bool, typer.Option("--reveal", help="With its secrets in clear; sealed ones need --secrets.")
+    ] = False,
 ) -> None:
     """Print one record, by its key or by an index; of a counter, the next number.
 
@@ -75,7 +78,9 @@ def get_command(
         if item in open_layout.bound.counters:
             _print_counter(open_layout, item, fields or [], json=json)
             return
-        found = _found(open_layout, item, fields or [])
+        found = _found(open_layout, item, fields or [], reveals=reveal)
+    if reveal:
+        print_hint("the secrets of the record are printed in clear")
     if json:
         print_json(found["record"] if value_only else found)
         return
@@ -92,7 +97,7 @@ def _print_counter(open_layout: OpenLayout, item: str, words: list[str], *, json
     print_answer({"item": item, "next": number}, str(number), json=json)
 
 
-def _found(open_layout: OpenLayout, item: str, words: list[str]) -> dict[str, Any]:
+def _found(open_layout: OpenLayout, item: str, words: list[str], *, reveals: bool) -> dict[str, Any]:
     """Return the record at a key, with its history. Raises NotFoundError."""
     listed = open_layout.listable(item)
     key = key_of_words(listed.keys, words)
@@ -106,7 +111,7 @@ def _found(open_layout: OpenLayout, item: str, words: list[str]) -> dict[str, An
     return {
         "table": name,
         "key": plain_key(table.keys, versioned.key),
-        "record": plain_value(versioned.record),
+        "record": plain_value(versioned.record, reveals=reveals),
         "revision": versioned.revision,
         "create_revision": versioned.create_revision,
         "version": versioned.version,

@@ -10,7 +10,15 @@ from urllib.parse import urlencode
 import typer
 
 from keyplan.cli.audit_log import AuditOptions
-from keyplan.cli.options import ConfigOption, StoreOption, layout_of_option, read_settings, store_url_of_option
+from keyplan.cli.options import (
+    ConfigOption,
+    SecretsOption,
+    StoreOption,
+    layout_of_option,
+    read_settings,
+    secrets_of_option,
+    store_url_of_option,
+)
 from keyplan.errors import InvalidInputError
 from keyplan.server import (
     GRACE_SECONDS_DEFAULT,
@@ -186,6 +194,7 @@ def serve_command(
         typer.Option("--setting", metavar="NAME.KEY=VALUE", help="A setting of the service NAME; may be repeated."),
     ] = None,
     layout: LayoutsOption = None,
+    secrets: SecretsOption = None,
     callers: CallerOptions,
     tls: TlsOptions,
     audit: AuditOptions,
@@ -210,6 +219,7 @@ def serve_command(
     if tls.tls_client_ca and not (callers.access and tls.tls_certificate):
         problem = "certificates of clients are known by an access file, over TLS: give --access and --tls-certificate"
         raise InvalidInputError(source="--tls-client-ca", problem=problem)
+    keys = secrets_of_option(secrets)
     options = ServerOptions(
         store_url=store_url_of_option(store, config),
         listen=listen or (LISTEN_DEFAULT,),
@@ -225,6 +235,8 @@ def serve_command(
         audit_log=audit.audit_log,
         audit_syncs=audit.syncs(),
         audit_rotation=audit.rotation(),
+        # Why read now: a server without its keys is not to start, rather than to fail at the first secret.
+        secrets=None if keys is None else keys.keys,
     )
     configure_logs(level=log_level)
     serve(options, on_listening=_print_addresses)

@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from keyplan.codec.secrets import STORED
+from keyplan.codec.secrets import STORED, SecretSyntax
 from keyplan.codec.survival import difference
 from keyplan.codec.value_form import ValueForm, check_type, require, type_name
 from keyplan.errors import CorruptionError, InvalidRecordError
@@ -25,6 +25,10 @@ class PydanticForm(ValueForm[Any]):
     @property
     def value_type(self) -> Any:
         return self._model
+
+    @property
+    def secret_syntax(self) -> SecretSyntax:
+        return SecretSyntax.JSON
 
     def encode(self, value: Any) -> bytes:
         check_type(self, value, self._model)

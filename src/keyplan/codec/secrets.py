@@ -1,10 +1,13 @@
 """A value that is shown to nobody who does not ask for it by name; and where such values stand in records.
 
-Masking is a property of the value, not of what prints it: wherever a record ends up, its secrets are `***`.
+Masking is a property of the value, not of what prints it: wherever a record ends up, its secrets are `***`. A secret that is
+stored sealed is read as it is, without keys, and opened when it is revealed; how it is spelled stands in `sealing`.
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from contextvars import ContextVar
+from enum import Enum
+from functools import cache, partial
 from hmac import compare_digest
 from types import UnionType
 from typing import (
@@ -14,7 +17,9 @@ from typing import (
     ClassVar,
     Final,
     Generic,
+    NamedTuple,
     NoReturn,
+    Protocol,
     Self,
     TypeAlias,
     TypeGuard,
@@ -27,18 +32,29 @@ from typing import (
 import msgspec
 from msgspec import inspect
 
-from keyplan.errors import LayoutError
+from keyplan.errors import CorruptionError, LayoutError, SecretKeyError
 
 __all__ = [
     "MASK",
+    "REVEALED",
+    "SEALED_FIELD",
     "STORED",
+    "CarriedSecrets",
     "Secret",
+    "SecretOrigin",
     "SecretPath",
+    "SecretSyntax",
     "change_at",
+    "decoded_from",
+    "envelope_of_plain",
+    "envelope_of_secret",
+    "has_exact_paths",
     "plain_of_secret",
+    "sealed_secret",
     "secret_of_plain",
     "secret_paths",
     "shown_path",
+    "stored_of_secret",
 ]
 
 T = TypeVar("T")
@@ -47,7 +63,10 @@ MASK: Final = "***"
 """What is shown of every secret, whatever it is and however long."""
 
 STORED: Final = object()
-"""The context in which pydantic serializes a model to be stored; in every other one secrets are masked."""
+"""The context in which pydantic serializes a model to be stored."""
+
+REVEALED: Final = object()
+"""That in which it serializes a model with its secrets in clear. In every other one they are masked."""
 
 SECRETS_MAX: Final = 100
 """Why: each place is looked at for each record that is read by a description; nobody keeps as many."""
@@ -56,26 +75,98 @@ SecretPath: TypeAlias = tuple[str | int | None, ...]
 """The way to a secret in a stored value: names as they are stored, places in arrays, None for each item; () is all of it."""
 
 
+class SecretSyntax(Enum):
+    """How a value is stored in which secrets stand: as a JSON or msgpack document, or one secret as the whole value."""
+
+    JSON = "json"
+    MSGPACK = "msgpack"
+    WHOLE = "whole"
+
+
+SEALED_FIELD: Final = "$sealed"
+"""The one field of the map that stands in the place of a sealed secret."""
+
+
+class SecretOrigin(Protocol):
+    """The stored record that sealed secrets were read from; it can open them."""
+
+    @property
+    def syntax(self) -> SecretSyntax:
+        """How the record is stored."""
+        ...
+
+    def open(self, envelope: str) -> bytes:
+        """Return what was sealed. Raises SecretKeyError, CorruptionError."""
+        ...
+
+
+class SealedValue(NamedTuple):
+    """A secret as it is stored, what reads its value when it is open, and the record that it was read from, where known."""
+
+    envelope: str
+    read: Callable[[bytes, SecretSyntax], Any]
+    origin: SecretOrigin | None
+
+    def opened(self) -> Any:
+        """Return the value. Raises SecretKeyError, CorruptionError."""
+        if self.origin is None:
+            problem = "the record was not read through a table of a store"
+            raise SecretKeyError(problem=problem, remedy="read it from a store, opened with secrets=")
+        raw = self.origin.open(self.envelope)
+        try:
+            return self.read(raw, self.origin.syntax)
+        except MemoryError:
+            raise  # Why: that says nothing of the secret.
+        except Exception:  # noqa: BLE001  # Why any: it is read by the application's classes.
+            # Why without its words: they may quote the value.
+            raise CorruptionError(problem="what was sealed does not fit the secret's type") from None
+
+
+_UNOPENED: Final = object()
+
+
 class Secret(Generic[T]):
     """A value that is not to be seen: a password, a hash, a token. A field of a record is declared `password: Secret[str]`.
 
     Text, `repr`, formats and JSON of it are `***`; `reveal` alone returns the value. Two secrets are equal when their values
     are, of texts and bytes in a time that does not tell where they differ. It cannot be hashed, ordered, pickled or tested for
     truth: each would tell of the value, or decide by what nobody meant. Copies are the secret itself.
+
+    One that is stored sealed is opened by `reveal`, and by `==` with anything but itself. Until then nobody needs its key.
     """
 
     kind: ClassVar[Any] = Any
     """The type of the value: T."""
 
-    __slots__ = ("__value",)
+    __slots__ = ("__sealed", "__value")
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # Why: a hash is kept in tables and tells of the value.
 
     def __init__(self, value: T) -> None:
-        self.__value = value
+        self.__value: Any = value
+        self.__sealed: SealedValue | None = None
 
     def reveal(self) -> T:
-        """Return the value."""
-        return self.__value
+        """Return the value.
+
+        One that is stored sealed raises SecretKeyError when its key is not here, CorruptionError when it was changed, or was
+        sealed for another place.
+        """
+        if self.__value is _UNOPENED and self.__sealed is not None:
+            self.__value = self.__sealed.opened()
+        value: T = self.__value
+        return value
+
+    @property
+    def sealed(self) -> SealedValue | None:
+        """How it is stored, when it was read sealed: for keyplan's own use."""
+        return self.__sealed
+
+    @classmethod
+    def of_sealed(cls, sealed: SealedValue) -> Self:
+        """Return a secret that is opened when it is revealed: for keyplan's own use."""
+        secret = cls(_UNOPENED)  # type: ignore[arg-type]  # Why: nobody sees it before the secret is opened.
+        secret.__sealed = sealed  # Why: its own class.
+        return secret
 
     def __str__(self) -> str:
         return MASK
@@ -88,6 +179,8 @@ class Secret(Generic[T]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
             return NotImplemented
+        if self.sealed is not None and other.sealed is not None and self.sealed.envelope == other.sealed.envelope:
+            return True
         mine, others = self.reveal(), other.reveal()
         if isinstance(mine, str) and isinstance(others, str):
             return compare_digest(mine.encode(errors="surrogatepass"), others.encode(errors="surrogatepass"))
@@ -116,7 +209,13 @@ class Secret(Generic[T]):
         # Why here: pydantic calls this, so that it is there; keyplan itself does not import it.
         from pydantic_core import core_schema  # noqa: PLC0415
 
-        made = core_schema.no_info_after_validator_function(cls, handler(cls.kind))
+        def read(plain: Any, validate: Callable[[Any], Any]) -> Secret[Any]:
+            envelope = envelope_of_plain(plain)
+            if envelope is None:
+                return cls(validate(plain))
+            return cls.of_sealed(_sealed(envelope, lambda raw, _: validate(msgspec.json.decode(raw))))
+
+        made = core_schema.no_info_wrap_validator_function(read, handler(cls.kind))
         return core_schema.json_or_python_schema(
             json_schema=made,
             python_schema=core_schema.union_schema([core_schema.is_instance_schema(Secret), made]),
@@ -141,7 +240,9 @@ def _class_of(kind: Any) -> "type[Secret[Any]]":
 
 
 def _pydantic_plain(secret: Secret[Any], info: Any) -> Any:
-    return secret.reveal() if info.context is STORED else MASK
+    if info.context is STORED:
+        return stored_of_secret(secret)
+    return secret.reveal() if info.context is REVEALED else MASK
 
 
 # ---- where they stand ----------------------------------------------------------------------------------------------------
@@ -195,6 +296,34 @@ class _Search:
         if record not in self._holding:
             self._holding[record] = _is_any_secret(kind)
         return self._holding[record]
+
+
+def has_exact_paths(value_type: Any) -> bool:
+    """Tell whether secrets alone stand where the ways to them lead: no clear field of another member of a union."""
+    try:
+        described = inspect.type_info(value_type)
+    except TypeError:
+        return False
+    return all(
+        _is_secret(getattr(kind, "cls", None)) or isinstance(kind, inspect.NoneType)
+        for path in secret_paths(value_type)
+        for kind in _kinds_at(described, path)
+    )
+
+
+def _kinds_at(kind: Any, path: SecretPath) -> list[Any]:
+    """The types that can stand where a way leads."""
+    inner = [] if _is_secret(getattr(kind, "cls", None)) else _steps_into(kind)
+    through = [found for step, below in inner if not step for found in _kinds_at(below, path)]
+    if through or not path:
+        return through or [kind]
+    is_step = (None, path[0])
+    return [
+        found
+        for step, below in inner
+        if step and (step[0] in is_step or path[0] is None)
+        for found in _kinds_at(below, path[1:])
+    ]
 
 
 def _is_any_secret(described: Any) -> bool:
@@ -289,11 +418,82 @@ def change_at(tree: Any, path: SecretPath, change: Callable[[Any], Any]) -> Any:
 
 # ---- to and from what is stored --------------------------------------------------------------------------------------------
 
+# Why context variables: what msgspec and pydantic call for a secret is given its value or its type, and nothing else.
+_ORIGIN: Final[ContextVar[SecretOrigin | None]] = ContextVar("keyplan_secret_origin", default=None)
+_CARRIED: Final[ContextVar["CarriedSecrets | None"]] = ContextVar("keyplan_carried_secrets", default=None)
+
+
+def decoded_from(origin: SecretOrigin, decode: Callable[[bytes], T], raw: bytes) -> T:
+    """Return what `decode` makes of stored bytes; the sealed secrets in it know where they come from."""
+    token = _ORIGIN.set(origin)
+    try:
+        return decode(raw)
+    finally:
+        _ORIGIN.reset(token)
+
+
+class CarriedSecrets:
+    """The sealed secrets that a record brings when it is written, by their envelopes; `opened` are to be written in clear."""
+
+    def __init__(self) -> None:
+        self.by_envelope: dict[str, SealedValue] = {}
+        self.opened: frozenset[str] = frozenset()
+
+    def encoded(self, encode: Callable[[Any], bytes], record: object) -> bytes:
+        """Return what `encode` makes of a record, and note the sealed secrets in it."""
+        token = _CARRIED.set(self)
+        try:
+            return encode(record)
+        finally:
+            _CARRIED.reset(token)
+
+    def stored(self, sealed: SealedValue) -> str | None:
+        """Note a sealed secret; return its envelope, None when it is to be written in clear."""
+        self.by_envelope[sealed.envelope] = sealed
+        return None if sealed.envelope in self.opened else sealed.envelope
+
+
+def envelope_of_secret(secret: Secret[Any]) -> str | None:
+    """Return the envelope by which a secret is written as it was read; None for one that is written in clear."""
+    sealed = secret.sealed
+    if sealed is None:
+        return None
+    carried = _CARRIED.get()
+    return sealed.envelope if carried is None else carried.stored(sealed)
+
+
+def stored_of_secret(secret: Secret[Any]) -> Any:
+    """Return what is stored of a secret in JSON and msgpack. Raises ValueError for a clear one that looks like a sealed one."""
+    envelope = envelope_of_secret(secret)
+    if envelope is not None:
+        return {SEALED_FIELD: envelope}
+    value = secret.reveal()
+    if envelope_of_plain(value) is not None:
+        raise ValueError("a secret in clear looks like a sealed one")
+    return value
+
+
+def envelope_of_plain(plain: Any) -> str | None:
+    """Return the text of the envelope of a sealed secret, as JSON or msgpack have it; None for anything else."""
+    if plain.__class__ is dict and len(plain) == 1:
+        envelope = plain.get(SEALED_FIELD)
+        return envelope if isinstance(envelope, str) else None
+    return None
+
+
+def sealed_secret(kind: type[Secret[Any]], envelope: str, read: Callable[[bytes, SecretSyntax], Any]) -> Secret[Any]:
+    """Return a secret that was read sealed; `read` makes a value of what was sealed."""
+    return kind.of_sealed(_sealed(envelope, read))
+
+
+def _sealed(envelope: str, read: Callable[[bytes, SecretSyntax], Any]) -> SealedValue:
+    return SealedValue(envelope, read, _ORIGIN.get())
+
 
 def plain_of_secret(value: object) -> Any:
     """Return what is stored of a secret: msgspec's hook for encoders that write records. Raises TypeError for anything else."""
     if isinstance(value, Secret):
-        return value.reveal()
+        return stored_of_secret(value)
     raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
 
 
@@ -303,10 +503,21 @@ def secret_of_plain(kind: Any, plain: Any) -> Any:
         kind = _class_of(get_args(kind)[0])  # Why: a generic record's, whose type was not known when it was declared.
     if not _is_secret(kind):
         raise TypeError(f"Expected `{getattr(kind, '__name__', kind)}`, got `{type(plain).__name__}`")
+    read = partial(_read_opened, kind.kind)
+    if isinstance(plain, Secret):
+        return kind(plain.reveal()) if plain.sealed is None else kind.of_sealed(plain.sealed._replace(read=read))
+    envelope = envelope_of_plain(plain)
+    if envelope is not None:
+        return sealed_secret(kind, envelope, read)
     try:
-        return kind(plain.reveal() if isinstance(plain, Secret) else msgspec.convert(plain, kind.kind, str_keys=True))
+        return kind(msgspec.convert(plain, kind.kind, str_keys=True))
     except msgspec.ValidationError:
         # Why not its words, and no cause: they may quote the value.
         name = getattr(kind.kind, "__name__", kind.kind)
         problem = f"Expected `{name}`, got `{type(plain).__name__}`"
     raise ValueError(problem)  # Why not msgspec's own error: to this one it adds the place.
+
+
+def _read_opened(kind: Any, raw: bytes, syntax: SecretSyntax) -> Any:
+    plain = msgspec.msgpack.decode(raw) if syntax is SecretSyntax.MSGPACK else msgspec.json.decode(raw)
+    return msgspec.convert(plain, kind, str_keys=True)

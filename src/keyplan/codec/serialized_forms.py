@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, get_origin, is_typeddict
 import msgspec
 
 from keyplan.codec.positional_names import schema_with_names
-from keyplan.codec.secrets import plain_of_secret, secret_of_plain
+from keyplan.codec.secrets import SecretSyntax, plain_of_secret, secret_of_plain
 from keyplan.codec.survival import difference
 from keyplan.codec.value_form import ValueForm, check_type, type_name
 from keyplan.errors import CorruptionError, InvalidRecordError, LayoutError
@@ -52,6 +52,10 @@ class _SerializedForm(ValueForm[V]):
     @property
     def value_type(self) -> Any:
         return self._value_type
+
+    @property
+    def secret_syntax(self) -> SecretSyntax:
+        return SecretSyntax(self.code)
 
     def encode(self, value: V) -> bytes:
         if self._class is not None and type(value) is not self._class:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar, get_origin
 
-from keyplan.codec.secrets import SecretPath, secret_paths
+from keyplan.codec.secrets import SecretPath, SecretSyntax, secret_paths
 from keyplan.errors import InvalidRecordError, LayoutError
 
 __all__ = ["ValueForm", "check_type", "require", "type_name"]
@@ -41,6 +41,11 @@ class ValueForm(ABC, Generic[V]):
     def secrets(self) -> tuple[SecretPath, ...]:
         """Where secrets stand in what is stored. Raises LayoutError where they cannot stand."""
         return secret_paths(self.value_type)
+
+    @property
+    def secret_syntax(self) -> SecretSyntax | None:
+        """How what is stored spells secrets, so that they can be sealed there; None where they cannot."""
+        return None
 
     def describe(self) -> dict[str, Any]:
         """The form as JSON data, for the layout's description; "form" is its `code`. Where secrets stand is added there."""

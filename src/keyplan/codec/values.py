@@ -14,7 +14,17 @@ from keyplan.codec.element import Element, element_of_spec
 from keyplan.codec.foreign_forms import ProtobufForm, PydanticForm, is_protobuf, is_pydantic
 from keyplan.codec.numbers import U64, Decimal
 from keyplan.codec.plain_forms import ElementForm, EmptyForm, RawForm, TextForm
-from keyplan.codec.secrets import Secret, SecretPath, change_at
+from keyplan.codec.sealing import envelope_in, marked
+from keyplan.codec.secrets import (
+    Secret,
+    SecretPath,
+    SecretSyntax,
+    change_at,
+    envelope_of_plain,
+    envelope_of_secret,
+    sealed_secret,
+    stored_of_secret,
+)
 from keyplan.codec.serialized_forms import JsonForm, MsgpackForm
 from keyplan.codec.uuids import HexUuid, RawUuid
 from keyplan.codec.value_form import ValueForm, check_type
@@ -92,27 +102,39 @@ class _DescribedForm(ValueForm[Any]):
     def secrets(self) -> tuple[SecretPath, ...]:
         return tuple(self._secrets)
 
+    @property
+    def secret_syntax(self) -> SecretSyntax | None:
+        return self._form.secret_syntax or (SecretSyntax.WHOLE if self._secrets == [()] else None)
+
     def encode(self, value: Any) -> bytes:
+        if isinstance(value, Secret) and self._form.secret_syntax is None:
+            return _encoded_whole(self, self._form, value)
         for path in [()] if isinstance(value, Secret) else self._secrets:
-            value = change_at(value, path, _revealed)
+            value = change_at(value, path, _stored)
         return self._form.encode(value)
 
     def decode(self, raw: bytes) -> Any:
+        if self._secrets and self._form.secret_syntax is None:
+            return _decoded_whole(Secret, self._form, raw)
         value = self._form.decode(raw)
-        if not self._secrets:
-            return value
-        if isinstance(value, bytes):
-            return Secret(value)
         for path in self._secrets:
-            value = change_at(value, path, Secret)
+            value = change_at(value, path, self._secret)
         return value
+
+    def _secret(self, plain: Any) -> Secret[Any]:
+        envelope = envelope_of_plain(plain)
+        return (
+            Secret(plain)
+            if envelope is None
+            else sealed_secret(Secret, envelope, lambda raw, _: self._form.decode(raw))
+        )
 
     def describe(self) -> dict[str, Any]:
         return self._description
 
 
-def _revealed(value: Any) -> Any:
-    return value.reveal() if isinstance(value, Secret) else value
+def _stored(value: Any) -> Any:
+    return stored_of_secret(value) if isinstance(value, Secret) else value
 
 
 class _SecretForm(ValueForm[Secret[Any]]):
@@ -127,15 +149,37 @@ class _SecretForm(ValueForm[Secret[Any]]):
     def value_type(self) -> Any:
         return self._kind
 
+    @property
+    def secret_syntax(self) -> SecretSyntax:
+        return self._form.secret_syntax or SecretSyntax.WHOLE
+
     def encode(self, value: Secret[Any]) -> bytes:
         check_type(self, value, Secret)
-        return self._form.encode(value.reveal())
+        return _encoded_whole(self, self._form, value)
 
     def decode(self, raw: bytes) -> Secret[Any]:
-        return self._kind(self._form.decode(raw))
+        return _decoded_whole(self._kind, self._form, raw)
 
     def describe(self) -> dict[str, Any]:
         return self._form.describe()
+
+
+def _encoded_whole(form: ValueForm[Any], held: ValueForm[Any], secret: Secret[Any]) -> bytes:
+    """Return a secret as a whole value; `held` is the form of what it holds."""
+    syntax, envelope = held.secret_syntax or SecretSyntax.WHOLE, envelope_of_secret(secret)
+    if envelope is not None:
+        return marked(syntax, envelope)
+    raw = held.encode(secret.reveal())
+    if envelope_in(syntax, raw) is not None:
+        form.refuse("a secret in clear looks like a sealed one")
+    return raw
+
+
+def _decoded_whole(kind: type[Secret[Any]], held: ValueForm[Any], raw: bytes) -> Secret[Any]:
+    envelope = envelope_in(held.secret_syntax or SecretSyntax.WHOLE, raw)
+    if envelope is None:
+        return kind(held.decode(raw))
+    return sealed_secret(kind, envelope, lambda opened, _: held.decode(opened))
 
 
 _FORMS: Final[dict[str, Callable[[Any], ValueForm[Any]]]] = {

@@ -40,6 +40,7 @@
     ├── UnauthorizedError               a server does not know who asks
     ├── AuditLogError                   what is to be told before a change cannot be: nothing was changed
     │   └── AuditLogIncompleteError       the change was made, and the log does not say so yet
+    ├── SecretKeyError                  the key of a sealed secret is not here: hand it in
     ├── CorruptionError                 stored bytes break an invariant: run `keyplan check`
     ├── StoppedError                    long work was told to stop between two batches: begin it again
     └── KeySpaceError                   the registry of key spaces: see keyspaces.py
@@ -83,6 +84,7 @@ __all__ = [
     "PlacementDriverError",
     "RecordError",
     "RestoreConflictError",
+    "SecretKeyError",
     "SourceUnfinishedError",
     "StaleRecordError",
     "StoppedError",
@@ -464,6 +466,18 @@ class CorruptionError(KeyplanError):
     summary = "stored bytes are damaged"
     exit_code = 8
     grpc_status = GrpcStatus.DATA_LOSS
+
+
+class SecretKeyError(KeyplanError):
+    """A sealed secret cannot be opened, since its key is not here. The record can be read, replaced and deleted all the same.
+
+    Facts: `problem`, `table`, `raw_key`, `field`, `key_id`, `remedy`, as far as they are known.
+    """
+
+    code = "secret-key"
+    summary = "the key of a sealed secret is not here"
+    exit_code = 12
+    grpc_status = GrpcStatus.FAILED_PRECONDITION
 
 
 class StoppedError(KeyplanError):

@@ -1,8 +1,9 @@
 """Opening a key space by name (1.6): in the registry, made when missing if that is wanted, or under a default prefix."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
+from keyplan.codec import SecretCipher
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine, WrappedEngine
 from keyplan.errors import (
     AccessDeniedError,
@@ -55,6 +56,7 @@ def open_keyspace_url(
     accept_registered_prefix: bool = False,
     allow_foreign_write: bool = False,
     on_close: Callable[[KeyplanError], object] | None = None,
+    secrets: SecretCipher | None = None,
     **options: str | int | bool,
 ) -> KeySpaceStore:
     """Open the key space of that name in the store that `url` names; see `open_key_space`. `options` are the URL's.
@@ -74,6 +76,7 @@ def open_keyspace_url(
             allow_foreign_write=allow_foreign_write,
             on_close=on_close,
             closes_engine=True,
+            secrets=secrets,
         )
     except BaseException:
         engine.close()
@@ -96,6 +99,7 @@ def open_key_space(
     closes_engine: bool = False,
     clock: Clock = SYSTEM_CLOCK,
     backoff: Backoff | None = None,
+    secrets: SecretCipher | None = None,
 ) -> KeySpaceStore:
     """Open a key space on an engine, as a store in which any layout runs.
 
@@ -110,7 +114,8 @@ def open_key_space(
     whoever has the engine is an administrator. `registry` is one behind HTTP, or one with a role of the caller's choice.
 
     With a session (`session_seconds` None: without) a deletion waits for this handle to close, at most so long; and the handle
-    closes by itself when the key space is deleted or made anew: `on_close` is called with the error.
+    closes by itself when the key space is deleted or made anew: `on_close` is called with the error. `secrets` are the keys of
+    sealed secrets; see `Store`.
 
     Raises KeySpaceNotFoundError, KeySpaceDisabledError, KeySpaceDeletingError, KeySpaceDeletedError, KeySpaceRestoringError,
     OwnerConflictError, PrefixMismatchError, KeySpaceApiUnavailableError, SelfRegistrationDisabledError, and engine errors.
@@ -123,6 +128,7 @@ def open_key_space(
         registry = administrator.acting_as(Role.CLIENT, application) if is_client else administrator
     registry_is_own = isinstance(registry, KeySpaces) and registry.engine is engine
     inner = engine if closes_engine else WrappedShared(engine)
+    of_store: dict[str, Any] = {"clock": clock, "backoff": backoff, "secrets": secrets}
     try:
         if registry_is_own:
             found = _found(registry, name, application, create_if_missing=create_if_missing)
@@ -132,7 +138,7 @@ def open_key_space(
         if require_keyspace_api or fallback_prefix is None:
             problem = "it is required" if require_keyspace_api else "and no default prefix was given"
             raise KeySpaceApiUnavailableError(name=name, problem=problem) from error
-        return _fallback(inner, name, application, fallback_prefix, clock=clock, backoff=backoff)
+        return _fallback(inner, name, application, fallback_prefix, of_store)
     if fallback_prefix not in {None, found.raw_prefix} and not accept_registered_prefix:
         raise PrefixMismatchError(name=name, prefix=found.prefix, default_prefix=(fallback_prefix or b"").hex())
     fence = KeySpaceFence(engine, name, found.generation)
@@ -149,8 +155,7 @@ def open_key_space(
         mode=Mode.REGISTRY,
         keyspace=found,
         application=application,
-        backoff=backoff,
-        clock=clock,
+        **of_store,
     )
     if session_seconds is not None:
         heartbeat = SessionHeartbeat(
@@ -188,7 +193,7 @@ def open_restoring(engine: Engine, keyspace: KeySpace, *, backoff: Backoff | Non
     )
 
 
-def open_for_care(engine: Engine, name: str, *, is_reading: bool) -> Store:
+def open_for_care(engine: Engine, name: str, *, is_reading: bool, secrets: SecretCipher | None = None) -> Store:
     """Open a key space for an administrator's hand, whoever owns it, without a session; the store closes the engine.
 
     For reading, in every state that has data: disabled, being deleted or restored. Otherwise as its owner, behind the fence.
@@ -198,8 +203,8 @@ def open_for_care(engine: Engine, name: str, *, is_reading: bool) -> Store:
     if found.state is State.DELETED:
         raise KeySpaceDeletedError(name=name)
     if is_reading:
-        return Store(share_for_care(engine, found))
-    return open_key_space(engine, name, found.application, session_seconds=None, closes_engine=True)
+        return Store(share_for_care(engine, found), secrets=secrets)
+    return open_key_space(engine, name, found.application, session_seconds=None, closes_engine=True, secrets=secrets)
 
 
 def share_for_care(engine: Engine, keyspace: KeySpace, *, closes_engine: bool = True) -> Engine:
@@ -309,15 +314,12 @@ def _cluster(registry: Registry) -> str | None:
     return "" if header is None else header.cluster
 
 
-def _fallback(
-    engine: Engine, name: str, application: str, prefix: bytes, *, clock: Clock, backoff: Backoff | None
-) -> KeySpaceStore:
+def _fallback(engine: Engine, name: str, application: str, prefix: bytes, of_store: dict[str, Any]) -> KeySpaceStore:
     return KeySpaceStore(
         KeySpaceEngine(engine, name, prefix, FallbackFence(engine, name, application, prefix)),
         prefix=prefix,
         mode=Mode.FALLBACK,
         keyspace=None,
         application=application,
-        backoff=backoff,
-        clock=clock,
+        **of_store,
     )

@@ -44,6 +44,7 @@ from keyplan.layout.plain import (
 )
 from keyplan.layout.readings import holds_secrets, readings_of
 from keyplan.layout.rows import Change, ChangeKind, Damaged, ExpectedRevision, LeaseHandle, Page, Versioned
+from keyplan.layout.sealing import TableSeal
 from keyplan.layout.spec import (
     Component,
     Condition,
@@ -142,6 +143,7 @@ __all__ = [
     "Severity",
     "Sync",
     "Table",
+    "TableSeal",
     "TableSpec",
     "TableView",
     "Template",

@@ -11,13 +11,14 @@ from typing import Any
 
 import msgspec
 
-from keyplan.codec import ValueForm
+from keyplan.codec import SecretCipher, ValueForm
 from keyplan.errors import CorruptionError, InvalidKeyError, UnknownNameError
 from keyplan.layout.compile import CompiledKeys, compile_keys
 from keyplan.layout.describe import canonical_description
 from keyplan.layout.entries import EntryMaker, compile_entries, pointer_slice
 from keyplan.layout.meaning import Meaning, MeaningFinder
 from keyplan.layout.record_encoder import RecordEncoder, compile_record_encoder
+from keyplan.layout.sealing import TableSeal
 from keyplan.layout.spec import CounterSpec, IndexSpec, ItemSpec, LayoutSpec, TableSpec
 from keyplan.layout.template import Template
 
@@ -26,11 +27,12 @@ __all__ = ["BoundCounter", "BoundIndex", "BoundLayout", "BoundTable", "IndexEntr
 
 @dataclass(frozen=True, eq=False)
 class BoundTable:
-    """A table with absolute keys. `indexes` are those that point at it, in the order declared."""
+    """A table with absolute keys. `indexes` are those that point at it, in the order declared; `cipher` seals its secrets."""
 
     spec: TableSpec
     keys: CompiledKeys
     form: ValueForm[Any]
+    cipher: SecretCipher | None = None
     indexes: "tuple[BoundIndex, ...]" = field(default=(), init=False, repr=False)
     layout: "BoundLayout" = field(init=False, repr=False)
 
@@ -39,10 +41,15 @@ class BoundTable:
         return self.spec.name
 
     @cached_property
+    def seal(self) -> TableSeal | None:
+        """How its secrets are written and opened; None for a table without secrets, whose values the form alone knows."""
+        return TableSeal(self.name, self.keys, self.form, self.cipher) if self.form.secrets else None
+
+    @cached_property
     def encoded_record(self) -> "RecordEncoder[IndexEntry]":
         """The function of a key and a record that gives all bytes of the record; see keyplan.layout.record_encoder. Pure."""
         pointed = pointer_slice(self.spec, self.keys, self.layout.root)
-        return compile_record_encoder(self.spec, self.keys, self.form, self.indexes, pointed, IndexEntry)
+        return compile_record_encoder(self.spec, self.keys, self.form, self.indexes, pointed, IndexEntry, self.seal)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,15 +162,18 @@ class BoundLayout:
         return hashlib.sha256(canonical_description(self.spec) + b"\x00" + self.root).hexdigest()[:12]
 
 
-def bind_layout(spec: LayoutSpec, parameters: Mapping[str, object] | None = None) -> BoundLayout:
+def bind_layout(
+    spec: LayoutSpec, parameters: Mapping[str, object] | None = None, *, cipher: SecretCipher | None = None
+) -> BoundLayout:
     """Compile `spec` under a root whose parameters have the given values (defaults for the others).
 
+    `cipher` has the keys that secrets are sealed with; without one they are written in clear.
     Raises InvalidKeyError for a missing, unknown or unfit parameter.
     """
     root = _root_bytes(spec, parameters or {})
     root_template = spec.root.bound({**spec.parameters, **(parameters or {})})
     tables = {
-        name: BoundTable(table, compile_keys(table.template.prefixed(root_template), table.key), table.form)
+        name: BoundTable(table, compile_keys(table.template.prefixed(root_template), table.key), table.form, cipher)
         for name, table in spec.tables.items()
     }
     indexes = {name: _bound_index(index, root_template, root, tables) for name, index in spec.indexes.items()}

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
+from keyplan.codec import SecretCipher
 from keyplan.errors import KeyplanError, LayoutError
 from keyplan.layout.bound import BoundLayout, bind_layout
 from keyplan.layout.fields import FieldType, resolve_template
@@ -60,7 +61,7 @@ class Layout(Generic[Mode]):
     """
 
     spec: ClassVar[LayoutSpec]
-    _compiled: ClassVar[dict[tuple[tuple[str, type, object], ...], BoundLayout]]
+    _compiled: ClassVar[dict[tuple[SecretCipher | None, tuple[tuple[str, type, object], ...]], BoundLayout]]
     waivers: ClassVar[tuple[Waiver, ...]] = ()
     _binding: Any
     _bound: BoundLayout
@@ -80,7 +81,8 @@ class Layout(Generic[Mode]):
         cls.spec = _layout_spec(cls, root, version, inherited)
 
     def __init__(self, binding: Bindable[Mode], /, **parameters: object) -> None:
-        self._binding, self._bound = binding, self.bound(**parameters)
+        self._binding = binding
+        self._bound = self._compiled_for(binding.secrets, parameters)
 
     def over(self, binding: Bindable[Mode]) -> Self:
         """Return this layout, under the same root, bound to something else: a transaction that several layouts share."""
@@ -99,13 +101,19 @@ class Layout(Generic[Mode]):
 
         Compiling takes milliseconds, so that the layouts of the roots used last are kept.
         """
+        return cls._compiled_for(None, parameters)
+
+    @classmethod
+    def _compiled_for(cls, secrets: SecretCipher | None, parameters: Mapping[str, object]) -> BoundLayout:
         # Why: with the types, because 1 and True are equal and not the same parameter.
         root = tuple((name, type(value), value) for name, value in sorted(parameters.items())) if parameters else ()
+        known = (secrets, root)
         try:
-            kept = cls._compiled.pop(root, None)
+            kept = cls._compiled.pop(known, None)
         except TypeError:
-            return bind_layout(cls.spec, parameters)  # Why: what cannot be hashed fits no codec; binding says which.
-        cls._compiled[root] = compiled = kept or bind_layout(cls.spec, parameters)
+            # Why: what cannot be hashed fits no codec; binding says which.
+            return bind_layout(cls.spec, parameters, cipher=secrets)
+        cls._compiled[known] = compiled = kept or bind_layout(cls.spec, parameters, cipher=secrets)
         if len(cls._compiled) > COMPILED_ROOTS_MAX:
             cls._compiled.pop(next(iter(cls._compiled)), None)
         return compiled

@@ -6,6 +6,8 @@ keyplan.aio; `Site` alone means the first. What an item answers follows from it 
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from keyplan.codec import SecretCipher
+
 __all__ = ["Async", "Bindable", "Mode", "Sync", "Use_co"]
 
 
@@ -29,7 +31,9 @@ Use_co = TypeVar("Use_co", covariant=True)
 
 
 class Bindable(Protocol[Use_co]):
-    """What a layout can be bound to, in either use."""
+    """What a layout can be bound to, in either use. `secrets` has the keys of secrets that are sealed in the store."""
+
+    secrets: SecretCipher | None = None
 
     @property
     def use(self) -> type[Use_co]:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from keyplan.codec import Element
+from keyplan.codec import REVEALED, Element, Secret
 from keyplan.errors import CorruptionError, InvalidKeyError
 from keyplan.layout.compile import CompiledKeys
 from keyplan.layout.meaning import raw_key_of, shown_key
@@ -137,20 +137,26 @@ def plain_field(value: object) -> object:
 # ---- records ---------------------------------------------------------------------------------------------------------
 
 
-def plain_value(value: Any) -> Any:
-    r"""A record as JSON values: dicts, lists, texts, numbers.
+def plain_value(value: Any, *, reveals: bool = False) -> Any:
+    r"""A record as JSON values: dicts, lists, texts, numbers. Its secrets are masks, unless it `reveals` them.
 
     A record of raw bytes is text with \xNN; bytes inside a record are base64, as msgspec has it. Raises CorruptionError for a
-    record that is nested too deeply to be walked.
+    record that is nested too deeply to be walked, and where it reveals what `Secret.reveal` raises.
     """
+    if reveals and isinstance(value, Secret):
+        value = value.reveal()
     if isinstance(value, bytes):
         return shown_key(value)
     try:
         if hasattr(value, "model_dump"):
-            return value.model_dump(mode="json")
-        return msgspec.to_builtins(value, enc_hook=str, str_keys=True)
+            return value.model_dump(mode="json", context=REVEALED if reveals else None)
+        return msgspec.to_builtins(value, enc_hook=_revealed if reveals else str, str_keys=True)
     except RecursionError as error:
         raise CorruptionError(problem="the record is nested too deeply to be shown") from error
+
+
+def _revealed(value: object) -> Any:
+    return value.reveal() if isinstance(value, Secret) else str(value)
 
 
 def line_of_value(plain: Any) -> str:

@@ -13,6 +13,7 @@ from keyplan.codec import ValueForm
 from keyplan.layout.compile import CompiledKeys
 from keyplan.layout.entries import NOT_OF_CODE, EntryMaker, members, picker, read_expression, reader_of, refused_by_code
 from keyplan.layout.generated import REFUSALS, KeyExpression, generated_function, key_expression
+from keyplan.layout.sealing import TableSeal
 from keyplan.layout.spec import Component, IndexSpec, Origin, TableSpec
 
 __all__ = ["EncodedRecord", "RecordEncoder", "compile_record_encoder"]
@@ -47,14 +48,16 @@ def compile_record_encoder(
     indexes: Sequence[IndexT],
     pointed: slice,
     make_entry: Callable[[IndexT, bytes], IndexEntryT],
+    seal: TableSeal | None = None,
 ) -> RecordEncoder[IndexEntryT]:
     """Return the function that gives a record, encoded. It raises InvalidKeyError and InvalidRecordError.
 
-    `pointed` is the part of the raw primary key that unique entries hold; `make_entry` is given an index and a raw value.
+    `pointed` is the part of the raw primary key that unique entries hold; `make_entry` is given an index and a raw value;
+    `seal` writes the values of a table with secrets.
     """
     scope: dict[str, object] = {
         "encode_key": keys.encode,
-        "encode_value": form.encode,
+        "encode_value": form.encode if seal is None else seal.encode,
         "items": members,
         "refusals": REFUSALS,
         "pointed": pointed,
@@ -69,7 +72,9 @@ def compile_record_encoder(
             f"encode{number}": index.keys.encode,
             f"plain{number}": make_entry(index, b""),
         }
-    return _Writing(table, keys, indexes, scope).function()
+    # Why the key too: a sealed secret is bound to its record.
+    value = "encode_value(record)" if seal is None else "encode_value(key, record)"
+    return _Writing(table, keys, indexes, scope).function(value)
 
 
 class _Writing:
@@ -87,9 +92,9 @@ class _Writing:
         self._values: dict[str, str] = {}  # by the expression that reads it
         self._checks: dict[str, str] = {}  # by the check
 
-    def function(self) -> RecordEncoder[Any]:
+    def function(self, value: str) -> RecordEncoder[Any]:
         self._write_key()
-        self._write(0, "if raw_value is None: raw_value = encode_value(record)", "index_entries = {}", "unique = {}")
+        self._write(0, f"if raw_value is None: raw_value = {value}", "index_entries = {}", "unique = {}")
         for number, index in enumerate(self._indexes):
             self._write_index(number, index)
         self._write(0, "return raw_key, raw_value, index_entries, unique")

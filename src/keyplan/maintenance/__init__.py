@@ -64,6 +64,14 @@ from keyplan.maintenance.restore import RestoreReport, restore_store
 from keyplan.maintenance.restore_key_spaces import KeySpacesRestored, SpaceRestored, restore_key_spaces
 from keyplan.maintenance.restore_plan import OnConflict, RestoreAction, RestorePolicy, RestoreStep
 from keyplan.maintenance.restored_indexes import IndexesAfterwards
+from keyplan.maintenance.secret_rotation import (
+    RotationReport,
+    SecretCounts,
+    SecretRotations,
+    UnsealedRecord,
+    rotate_secrets,
+    secret_counts,
+)
 from keyplan.maintenance.transfers import Written
 
 __all__ = [
@@ -123,12 +131,16 @@ __all__ = [
     "RestorePolicy",
     "RestoreReport",
     "RestoreStep",
+    "RotationReport",
+    "SecretCounts",
+    "SecretRotations",
     "SectionReport",
     "Selection",
     "SpaceRestored",
     "Suggestion",
     "Tally",
     "Transfers",
+    "UnsealedRecord",
     "Verification",
     "Written",
     "audit",
@@ -162,6 +174,8 @@ __all__ = [
     "refuse_unfinished",
     "restore_key_spaces",
     "restore_store",
+    "rotate_secrets",
+    "secret_counts",
     "unfinished_work",
     "verify_backup",
 ]

@@ -16,6 +16,7 @@ from keyplan.layout import BoundTable, shown_key
 from keyplan.maintenance.claims import Claim, Transfers, command_of, prefix_claim, shown_command, space_claim
 from keyplan.maintenance.migration import Migrations
 from keyplan.maintenance.migration.marks import MigrationState, Stage
+from keyplan.maintenance.secret_rotation import SecretRotations
 from keyplan.ring import RING_KEY, read_description
 from keyplan.store import IndexStates, Store
 
@@ -31,6 +32,7 @@ class JobKind(StrEnum):
     INDEX = auto()
     DELETION = auto()
     REBALANCE = auto()
+    ROTATION = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,9 @@ class OpenJob:
 def open_jobs(store: Store | Engine, *, url: str = "") -> list[OpenJob]:
     """Return the jobs that stand open in a store, those within its key spaces included. `url` is the store's, for remedies.
 
-    Copies and restores that have not ended, migrations that are not cleaned up, indexes that are not built, key spaces whose
-    data is being removed; the growth of a ring that the store is a database of. Nothing is written. A job of another kind
-    leaves no record, and is begun again as it was begun.
+    Copies and restores that have not ended, migrations that are not cleaned up, indexes that are not built, rotations of
+    secrets; key spaces whose data is being removed; the growth of a ring that the store is a database of. Nothing is written.
+    A job of another kind leaves no record, and is begun again as it was begun.
     """
     engine = store.engine if isinstance(store, Store) else store
     with engine.snapshot() as snapshot:
@@ -94,6 +96,8 @@ def _own(snapshot: Snapshot, url: str) -> Iterator[OpenJob]:
         # Why: the migration that made it unreadable builds it.
         if row.value is None or (row.key.root, row.key.name) not in building:
             yield _index(row)
+    for row in _rows(snapshot, SecretRotations.bound().tables["rotations"]):
+        yield _rotation(row)
 
 
 # ---- kinds ---------------------------------------------------------------------------------------------------------------
@@ -190,6 +194,16 @@ def _index(row: "_Row") -> OpenJob:
     job = OpenJob(JobKind.INDEX, row.raw_key, f"{row.key.name} below {shown_key(row.key.root) or 'the whole store'}")
     remedy = "" if state.command else f"`keyplan index build {row.key.name}` with the layout that has this root"
     return replace(job, stage=state.stage.value, done=state.records, command=state.command, remedy=remedy)
+
+
+def _rotation(row: "_Row") -> OpenJob:
+    below = shown_key(row.key or b"") or "the whole store"
+    job = OpenJob(JobKind.ROTATION, row.raw_key, f"secrets below {below}")
+    if row.value is None:
+        remedy = f"set its record aside, {_set_aside(row)}, then `keyplan secrets rotate` begins it anew"
+        return replace(job, problem=row.problem, remedy=remedy)
+    remedy = "" if row.value.command else "`keyplan secrets rotate` with the layout that has this root"
+    return _told(replace(job, remedy=remedy), row.value, row.value.command)
 
 
 def _growth(snapshot: Snapshot) -> Iterator[OpenJob]:

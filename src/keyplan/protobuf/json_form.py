@@ -13,7 +13,15 @@ from typing import Annotated, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from keyplan.codec import Secret, ValueForm
+from keyplan.codec import (
+    SEALED_FIELD,
+    Secret,
+    SecretSyntax,
+    ValueForm,
+    envelope_of_plain,
+    envelope_of_secret,
+    sealed_secret,
+)
 from keyplan.errors import CorruptionError, LayoutError
 from keyplan.protobuf.records import Message, field_types
 from keyplan.protobuf.scalars import JSON_SCALARS, JsonKind, MisfitError, enumeration_kind, escape, require_type
@@ -125,6 +133,10 @@ class ProtoJson(ValueForm[M], Generic[M]):
     def value_type(self) -> type[M]:
         return self._message
 
+    @property
+    def secret_syntax(self) -> SecretSyntax:
+        return SecretSyntax.JSON
+
     def encode(self, value: M) -> bytes:
         try:
             return self._codec.write(value).encode()
@@ -188,13 +200,22 @@ def _secret_kind(kind: type[Secret[Any]], held: JsonKind) -> JsonKind:
     def write(secret: Any) -> str:
         if not isinstance(secret, Secret):
             raise MisfitError(f"a Secret is needed, not a {type(secret).__name__}")
+        envelope = envelope_of_secret(secret)
+        if envelope is not None:
+            return msgspec.json.encode({SEALED_FIELD: envelope}).decode()
         return held.write(secret.reveal())
 
-    return JsonKind(
-        write,
-        lambda value: kind(held.read(value)),
-        lambda secret: isinstance(secret, Secret) and held.is_zero(secret.reveal()),
-    )
+    def read(value: Any) -> Secret[Any]:
+        envelope = envelope_of_plain(value)
+        if envelope is None:
+            return kind(held.read(value))
+        return sealed_secret(kind, envelope, lambda raw, _: held.read(msgspec.json.decode(raw)))
+
+    def is_zero(secret: Any) -> bool:
+        # Why not a sealed one: a value that is not written is not sealed.
+        return isinstance(secret, Secret) and secret.sealed is None and held.is_zero(secret.reveal())
+
+    return JsonKind(write, read, is_zero)
 
 
 def _list_kind(item: JsonKind) -> JsonKind:

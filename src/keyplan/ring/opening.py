@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import msgspec
 
+from keyplan.codec import SecretCipher
 from keyplan.engine import ALL_KEYS, Commit, Engine, EngineUrl, KeyAbsent, PrefixedEngine, Put, open_engine
 from keyplan.errors import CommitConflictError, LayoutError, RingMismatchError
 from keyplan.layout import BoundLayout, Layout
@@ -18,17 +19,25 @@ from keyplan.store import Store
 __all__ = ["database_engine", "join_ring", "open_ring", "open_ring_url", "remembered", "ring_of"]
 
 
-def open_ring(urls: Sequence[str], layout: type[Layout] | BoundLayout, *, create: bool = True) -> Store:
+def open_ring(
+    urls: Sequence[str],
+    layout: type[Layout] | BoundLayout,
+    *,
+    create: bool = True,
+    secrets: SecretCipher | None = None,
+) -> Store:
     """Open the databases that the URLs name as one store for the records of `layout`, placed by its `place=`.
 
     New databases become a ring of this number and order, which they remember. `create` False asks for one that exists.
+    `secrets` are the keys of sealed secrets; see `Store`.
+
     Raises RingMismatchError when they are not this ring, LayoutError when the layout cannot be placed, EngineOpenError.
     """
     with ExitStack() as stack:
         engines = [stack.enter_context(open_engine(url, create=create)) for url in urls]
         ring = ring_of(engines, layout, create=create)
         stack.pop_all()
-    return Store(ring)
+    return Store(ring, secrets=secrets)
 
 
 def ring_of(engines: Sequence[Engine], layout: type[Layout] | BoundLayout, *, create: bool = True) -> RingEngine:

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from keyplan.audit_log import AuditLog
+from keyplan.codec import SecretCipher
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.errors import InvalidInputError, KeyplanError, UnknownNameError
 from keyplan.server.access import Access
@@ -80,8 +81,12 @@ class Application:
         clock: Clock = SYSTEM_CLOCK,
         bounds: EdgeBounds | None = None,
         audit_log: AuditLog | None = None,
+        secrets: SecretCipher | None = None,
     ) -> "Application":
-        """Build the services and mount them. With an audit log, each change that they are asked for stands in it.
+        """Build the services and mount them.
+
+        With an audit log, each change that they are asked for stands in it. With `secrets`, the keys, services seal the secrets
+        that they keep.
 
         Raises InvalidInputError for a setting that no service asks for, and for services that describe one path; and what the
         builders raise.
@@ -98,7 +103,7 @@ class Application:
 
         def context_of(name: str, own: Mapping[str, str]) -> ServiceContext:
             audit = ServiceAudit(name, audit_log)
-            return ServiceContext(name, stores, own, access, closing, workers, registry, clock, audit)
+            return ServiceContext(name, stores, own, access, closing, workers, registry, clock, audit, secrets)
 
         for name, builder in builders.items():
             own = ServiceSettings(given, name)

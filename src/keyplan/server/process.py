@@ -16,6 +16,7 @@ from typing import Any, Final
 import uvicorn
 
 from keyplan.audit_log import NO_ROTATION, AuditLog, Rotation
+from keyplan.codec import SecretCipher
 from keyplan.engine import SYSTEM_CLOCK, open_engine
 from keyplan.errors import InvalidInputError
 from keyplan.server.access import Access
@@ -44,6 +45,7 @@ class ServerOptions:
     """What a server serves, where, and to whom. `access` may be without tokens: then it listens on this machine alone.
 
     `audit_log` is the file in which each change stands, on the disk before it is answered with `audit_syncs`; see `Rotation`.
+    `secrets` are the keys of sealed secrets, for the services that keep such records.
     Clients may show a TLS certificate if `tls_client_authority` has signed it: the file of one or several authorities, in PEM.
     """
 
@@ -61,6 +63,7 @@ class ServerOptions:
     audit_log: Path | None = None
     audit_syncs: bool = True
     audit_rotation: Rotation = NO_ROTATION
+    secrets: SecretCipher | None = field(default=None, repr=False)
 
 
 def serve(options: ServerOptions, *, on_listening: Callable[[Sequence[str]], object]) -> None:
@@ -85,6 +88,7 @@ def serve(options: ServerOptions, *, on_listening: Callable[[Sequence[str]], obj
             settings=options.settings,
             bounds=options.bounds,
             audit_log=log,
+            secrets=options.secrets,
         )
         config = uvicorn_config(application, options)
         before = sys.getswitchinterval()

@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from keyplan.access import Principal
+from keyplan.codec import SecretCipher
 from keyplan.engine import SYSTEM_CLOCK, Area, Clock, Engine, Leases, Outside, Profile, Reach
 from keyplan.server.access import Access, Caller
 from keyplan.server.auditing import ServiceAudit
@@ -67,7 +68,7 @@ class ServiceContext:
     who asks, and what an access file grants them (see `caller_of`, `require_admin`, `Access.require`). `closing` ends streams
     and background work when the server stops. `workers` are threads for calls that block. `metrics` takes the service's own
     figures; `/metrics` shows them. `audit` notes changes: a `Responder` has it do so, and a service that opens an engine of its
-    own has its commits noted too (`audit.noting`).
+    own has its commits noted too (`audit.noting`). `secrets` are the keys of sealed secrets, for the stores that it makes.
     """
 
     name: str
@@ -79,6 +80,7 @@ class ServiceContext:
     metrics: CollectorRegistry
     clock: Clock = SYSTEM_CLOCK
     audit: ServiceAudit = field(default_factory=ServiceAudit)
+    secrets: SecretCipher | None = field(default=None, repr=False)
 
     # ---- what is stored --------------------------------------------------------------------------------------------------
 

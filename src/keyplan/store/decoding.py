@@ -44,7 +44,7 @@ def check_limit(limit: int | None) -> None:
 def decode_record(table: BoundTable, raw_key: bytes, raw_value: bytes) -> object:
     """Return the record. Raises CorruptionError naming the table and the raw key in hex."""
     try:
-        return table.form.decode(raw_value)
+        return table.form.decode(raw_value) if table.seal is None else table.seal.decode(raw_key, raw_value)
     except CorruptionError as error:
         raise corrupted(table, raw_key, error) from error
 

@@ -87,7 +87,7 @@ class IndexEntries(IndexView[object, object]):
     def _records(self, listed: Listing, limit: int | None, *, reverse: bool) -> Iterator[tuple[object, object]]:
         """Look up what index entries point at, some at once, and yield the records that are there."""
         table, remaining = self._index.table, limit
-        encode, decode = table.keys.encode, table.form.decode
+        encode, decode, seal = table.keys.encode, table.form.decode, table.seal
         with self._reader.pinned() as state:
             found = self._primary_keys(state, listed=listed, reverse=reverse)
             # Why: a limited list must not read entries beyond it: in a transaction they would become its premises.
@@ -97,7 +97,7 @@ class IndexEntries(IndexView[object, object]):
                     if raw_value is None:
                         continue
                     try:
-                        record = decode(raw_value)
+                        record = decode(raw_value) if seal is None else seal.decode(raw_key, raw_value)
                     except CorruptionError as error:
                         raise corrupted(table, raw_key, error) from error
                     yield key, record

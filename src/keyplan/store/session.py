@@ -268,7 +268,8 @@ class Session:
         if coming.new is not None:
             raise self._already_there(coming, coming.new)
         decoded = decode_record(table, raw_key, record.raw_value) if table.indexes else None
-        moved = RecordState.of(record.raw_value, record.lease, index_entries_of(table, new_key, decoded), 0)
+        raw_value = record.raw_value if table.seal is None else table.seal.resealed(key, record.raw_value, new_key)
+        moved = RecordState.of(raw_value, record.lease, index_entries_of(table, new_key, decoded), 0)
         with self.savepoint():
             self._apply(structs.replace(leaving, new=None))
             self._apply(structs.replace(coming, new=moved, is_insert=coming.old is None))

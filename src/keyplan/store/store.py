@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 from urllib.parse import urlencode
 
+from keyplan.codec import SecretCipher
 from keyplan.engine import NO_LEASE, SYSTEM_CLOCK, Backoff, Clock, Engine, open_engine
 from keyplan.engine import Lease as EngineLease
 from keyplan.errors import InvalidInputError, LeaseNotFoundError
@@ -36,12 +37,13 @@ _ANY_SECONDS: Final = 1.0
 """An engine wants a time to live with every call; a lease that is resumed keeps its own."""
 
 
-def open_store(url: str, **options: str | int | bool) -> "Store":
+def open_store(url: str, *, secrets: SecretCipher | None = None, **options: str | int | bool) -> "Store":
     """Open the store that `url` names: `memory:`, `lmdb:PATH`, ...; `options` are the URL's, as in `history="off"`.
 
+    `secrets` are the keys of sealed secrets; see `Store`.
     Close it, or use it in a `with` block. Raises EngineOpenError.
     """
-    return Store(open_engine(url_with_options(url, options)))
+    return Store(open_engine(url_with_options(url, options)), secrets=secrets)
 
 
 def url_with_options(url: str, options: Mapping[str, str | int | bool]) -> str:
@@ -54,7 +56,8 @@ class Store(Binding):
     """An engine with layouts on it: `CloudChamber(store)`. Safe for use by several threads.
 
     The store owns the engine: closing one closes the other. `backoff` says how long to wait after a lost race, `clock` when
-    leases are due, `keeper` who renews them (a thread of the store's own).
+    leases are due, `keeper` who renews them (a thread of the store's own). With `secrets`, a `keyplan.SecretKeys`, the secrets
+    of records are sealed when they are written, and those that are sealed can be revealed.
     """
 
     def __init__(
@@ -64,7 +67,9 @@ class Store(Binding):
         backoff: Backoff | None = None,
         clock: Clock = SYSTEM_CLOCK,
         keeper: Keeper | None = None,
+        secrets: SecretCipher | None = None,
     ) -> None:
+        self.secrets = secrets
         self._engine = engine
         self._backoff = backoff if backoff is not None else Backoff()
         self._reader = LatestReader(engine)
@@ -85,7 +90,7 @@ class Store(Binding):
 
     def transaction(self) -> Transaction:
         """Return a transaction, to be used in a `with` block; see there for what its commit raises."""
-        return Transaction(self._engine)
+        return Transaction(self._engine, secrets=self.secrets)
 
     def run(self, work: Callable[[Transaction], R]) -> R:
         """Call `work` with a transaction, commit it, and return what `work` returned.
@@ -96,7 +101,7 @@ class Store(Binding):
         """
 
         def attempt() -> R:
-            with Transaction(self._engine) as transaction:
+            with Transaction(self._engine, secrets=self.secrets) as transaction:
                 answer = work(transaction)
                 transaction.commit_or_conflict()
                 return answer
@@ -107,7 +112,7 @@ class Store(Binding):
     def snapshot(self) -> Generator[PinnedState, None, None]:
         """Pin the latest state for the length of a block: all reads see it, and writes raise UnsupportedByEngineError."""
         with self._engine.snapshot() as snapshot:
-            yield PinnedState(SnapshotReader(snapshot), self._engine)
+            yield PinnedState(SnapshotReader(snapshot), self._engine, secrets=self.secrets)
 
     def explain(self, work: Callable[[Transaction], object]) -> Explanation:
         """Return the commit that `work` would make now, and write nothing.
@@ -115,7 +120,7 @@ class Store(Binding):
         `print(store.explain(lambda tx: CloudChamber(tx).racks.delete("rack1")))` shows each guard and mutation. Raises what
         `work` raises.
         """
-        with Transaction(self._engine) as transaction:
+        with Transaction(self._engine, secrets=self.secrets) as transaction:
             work(transaction)
             explanation = transaction.explained()
             transaction.close()

@@ -49,6 +49,7 @@ class TableRecords(TableView[object, object]):
         # Why: kept here, since every single read asks for them.
         self._encode = table.keys.encode
         self._decode = table.form.decode
+        self._seal = table.seal
         self._read = reader.get
         self._read_value = reader.value
 
@@ -60,7 +61,7 @@ class TableRecords(TableView[object, object]):
         if raw_value is None:
             return None
         try:
-            record: object = self._decode(raw_value)
+            record: object = self._decode(raw_value) if self._seal is None else self._seal.decode(raw_key, raw_value)
         except CorruptionError as error:
             raise corrupted(self._table, raw_key, error) from error
         return record
@@ -244,14 +245,14 @@ class TableRecords(TableView[object, object]):
         """Yield the listed keys with their records: one loop, since every list goes through it."""
         if limit == 0:
             return
-        read, decode, remaining = listed.read, self._decode, limit
+        read, decode, seal, remaining = listed.read, self._decode, self._seal, limit
         with self._reader.pinned() as state:
             for raw_key, raw_value in state.pairs(listed.range, reverse=reverse):
                 key = read(raw_key)
                 if key is None:
                     continue
                 try:
-                    record = decode(raw_value)
+                    record = decode(raw_value) if seal is None else seal.decode(raw_key, raw_value)
                 except CorruptionError as error:
                     raise corrupted(self._table, raw_key, error) from error
                 yield key, record

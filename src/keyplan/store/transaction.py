@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Self, TypeVar
 
+from keyplan.codec import SecretCipher
 from keyplan.engine import Commit, Engine, transaction_ended
 from keyplan.errors import CommitConflictError, EngineLimitError
 from keyplan.layout import (
@@ -39,7 +40,8 @@ R = TypeVar("R")
 class PinnedState(Binding):
     """All reads of every layout bound to it see the same state; writes raise UnsupportedByEngineError."""
 
-    def __init__(self, reader: Reader, engine: Engine) -> None:
+    def __init__(self, reader: Reader, engine: Engine, *, secrets: SecretCipher | None = None) -> None:
+        self.secrets = secrets
         self._reader = reader
         self._no_writer = NoWriter(engine)
         self._no_watcher = NoWatcher(engine, "a snapshot")
@@ -92,7 +94,8 @@ class Transaction(Binding):
     nothing to commit, and cannot fail there. Not for use by two threads at once.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, secrets: SecretCipher | None = None) -> None:
+        self.secrets = secrets
         self._engine = engine
         self._session = Session(engine)
         self._no_watcher = NoWatcher(engine, "a transaction")
@@ -146,7 +149,7 @@ class Transaction(Binding):
     def pinned(self) -> Generator[Binding, None, None]:
         """Give the transaction's own view without the right to write."""
         self._check_open()
-        yield PinnedState(self._session, self._engine)
+        yield PinnedState(self._session, self._engine, secrets=self.secrets)
 
     def attempt(self, work: Callable[[Binding], R]) -> R:
         """Run `work` once, as a part of this transaction. Who began the transaction decides about another try."""

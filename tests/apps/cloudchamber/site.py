@@ -11,6 +11,7 @@ from unittest.mock import patch
 import httpx
 
 import keyplan
+from keyplan import SecretKeys
 from keyplan.apps.cloudchamber.service import build
 from keyplan.server import Access, Application
 from keyplan.store import Store
@@ -65,7 +66,13 @@ class Site:
 
 @contextmanager
 def site_of(
-    url: str, folder: Path, settings: str = SETTINGS, *, counts_from: int | None = 1, access: Access | None = None
+    url: str,
+    folder: Path,
+    settings: str = SETTINGS,
+    *,
+    counts_from: int | None = 1,
+    access: Access | None = None,
+    secrets: SecretKeys | None = None,
 ) -> Iterator[Site]:
     """Build the service on a store, not yet running. It counts from 1, which reads easier; from its own number with None."""
     (folder / "cloudchamber.yaml").write_text(settings)
@@ -76,5 +83,7 @@ def site_of(
     with cheap, counting, keyplan.open(url) as store, asyncio.Runner() as runner:
         given = {"cloudchamber.config": str(folder)}
         builders = {"cloudchamber": build}
-        application = Application.build(store.engine, builders, settings=given, clock=clock, access=access)
+        application = Application.build(
+            store.engine, builders, settings=given, clock=clock, access=access, secrets=secrets
+        )
         yield Site(application, store, clock, runner)

@@ -151,7 +151,7 @@ def store_for_writing(store: Store, namespace: str, layout: type[CloudChamber]) 
     if issubclass(layout, CloudChamberIndexed):
         return store
     note = CloudChamberIndexed.bound(namespace=namespace).tables["indexes_begun"].keys.encode(Only())
-    return Store(_PlainWriter(store.engine, note))
+    return Store(_PlainWriter(store.engine, note), secrets=store.secrets)
 
 
 class _PlainWriter(WrappedEngine):
@@ -196,7 +196,7 @@ def begin_indexes(
     `stop` is set, between two batches.
     """
     if isinstance(store.engine, _PlainWriter):
-        store = Store(store.engine.inner)
+        store = Store(store.engine.inner, secrets=store.secrets)
     bound = CloudChamberIndexed.bound(namespace=namespace)
     for name in StopCheck(stop, "the building of the indexes").each(INDEXES):
         prepare_index(store, bound, name, command=command)

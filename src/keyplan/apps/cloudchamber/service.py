@@ -74,7 +74,7 @@ def build(context: ServiceContext) -> Service:
     )
     # Why never closed: the engine inside is the server's, and no lease is held. Why others' keys are not there, rather than
     # refused: a watch on all of production goes across the tests.
-    store = Store(context.own(*_areas_of(namespace), outside=Outside.ABSENT))
+    store = Store(context.own(*_areas_of(namespace), outside=Outside.ABSENT), secrets=context.secrets)
     # Why not asked where the name space is emptied first: its indexes go with it.
     layout = CloudChamber if will_pre_clean(configuration.store) else layout_in_use(store, namespace)
     chamber = Chamber(store, namespace=namespace, layout=layout)

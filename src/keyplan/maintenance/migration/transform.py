@@ -103,7 +103,19 @@ class Converter:
         key, raw_key = self.new_key(entry.key)
         record = self._record(entry.value)
         raw_value = self.new.form.encode(record) if self.has_other_values else entry.value
+        self._refuse_moved_secrets(entry, key, raw_value)
         return Converted(key, raw_key, raw_value, index_entries_of(self.new, key, record) if self.new.indexes else {})
+
+    def _refuse_moved_secrets(self, entry: Entry, key: object, raw_value: bytes) -> None:
+        """Raise InvalidRecordError for a sealed secret that would come to stand where it does not open."""
+        old, new = self.old.seal, self.new.seal
+        if new is None:
+            return
+        places = {} if old is None else old.sealed_places(self.old.keys.decode(entry.key), entry.value)
+        for envelope, found in new.sealed_places(key, raw_value).items():
+            if places.get(envelope) != found:
+                problem = "a sealed secret would come to another table, field or key, for which it was not sealed"
+                raise InvalidRecordError(table=self.new.name, problem=problem)
 
     def stored_entries(self, entry: Entry) -> Mapping[bytes, IndexEntry]:
         """The index entries that a record of the new table has, as it is stored; none when it cannot be read."""

@@ -1,0 +1,334 @@
+r"""The secrets of a store's records: by which keys they are sealed, and sealing all of them with the current one, while in use.
+
+    00 6b 73 <root>    a rotation of the secrets below a layout's root is under way
+
+A record is written anew under the guard that it is as it was read, so that no write of anybody is lost. One that was done needs
+nothing more: a rotation that is interrupted goes on where it was, or begins anew, to the same end.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from msgspec import structs
+
+from keyplan.codec import Envelope, envelope_in, is_null, secrets_in
+from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Engine, Entry, KeyRange, Put, ended_lease_is_conflict
+from keyplan.errors import CommitConflictError, CorruptionError, InvalidInputError, SecretKeyError, TargetTakenError
+from keyplan.jobs import (
+    JOB_BYTES_MAX,
+    CommitRoom,
+    Job,
+    JobRecord,
+    Lookup,
+    Pace,
+    Progress,
+    Stop,
+    StopCheck,
+    Teller,
+    as_read,
+    batch_of,
+    begun,
+    halved,
+    joined,
+    look,
+    read_batches,
+)
+from keyplan.layout import BoundLayout, BoundTable, Layout, Table, TableSeal, bound_layout_of
+from keyplan.store import Backoff, Store
+
+__all__ = ["RotationReport", "SecretCounts", "SecretRotations", "UnsealedRecord", "rotate_secrets", "secret_counts"]
+
+_BATCH_RECORDS_MAX: Final = 128
+"""Why: what one conflict makes read again; as many as etcd takes in one commit are half of it."""
+
+_FINDINGS_MAX: Final = 100
+"""How many records that could not be sealed a report names. Why: memory; the next rotation names the rest."""
+
+_GUARDS: Final = 3
+"""Operations of a commit beside the records': the job's guard, and its record."""
+
+
+# ---- by which keys -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class SecretCounts:
+    """The secrets of one table: `records` counts the records, `sealed` the secrets by the id of their key.
+
+    `clear` are secrets that are not sealed; `damaged` are records that cannot be read, and envelopes that are none.
+    """
+
+    table: str
+    records: int = 0
+    clear: int = 0
+    damaged: int = 0
+    sealed: dict[str, int] = field(default_factory=dict)
+
+
+def secret_counts(store: Store | Engine, layout: Layout | BoundLayout) -> list[SecretCounts]:
+    """Count the secrets of each table of a layout that has any, by the ids of their keys. No key is needed, and none opened.
+
+    Batch by batch, each as of its own moment. Raises LayoutError for a table whose form does not tell where its secrets stand.
+    """
+    engine = store.engine if isinstance(store, Store) else store
+    return [_counted(engine, table, seal) for table, seal in _with_secrets(bound_layout_of(layout))]
+
+
+def _counted(engine: Engine, table: BoundTable, seal: TableSeal) -> SecretCounts:
+    counts = SecretCounts(table.name)
+    for batch, _ in read_batches(engine, KeyRange(*table.keys.range(()))):
+        for entry in batch:
+            if table.keys.decode(entry.key) is not None:
+                counts.records += 1
+                _count(counts, seal, entry.value)
+    return counts
+
+
+def _count(counts: SecretCounts, seal: TableSeal, raw_value: bytes) -> None:
+    try:
+        secrets = secrets_in(seal.syntax, raw_value, seal.form.secrets)
+    except CorruptionError:
+        counts.damaged += 1
+        return
+    for _, raw in secrets:
+        envelope = envelope_in(seal.syntax, raw)
+        if envelope is None:
+            counts.clear += not is_null(seal.syntax, raw)
+            continue
+        try:
+            key_id = Envelope.read(envelope).key_id
+        except CorruptionError:
+            counts.damaged += 1
+        else:
+            counts.sealed[key_id] = counts.sealed.get(key_id, 0) + 1
+
+
+def _with_secrets(bound: BoundLayout) -> list[tuple[BoundTable, TableSeal]]:
+    return [(table, table.seal) for table in bound.tables.values() if table.seal is not None]
+
+
+# ---- the rotation --------------------------------------------------------------------------------------------------------
+
+
+class SecretRotation(JobRecord, frozen=True, kw_only=True):
+    """A rotation that is under way: the key that it seals with, and what it has gone through: tables, and keys of `table`."""
+
+    key_id: str
+    table: str = ""
+    cursor: bytes = b""
+
+
+class SecretRotations(Layout, root=b"\x00ks"):
+    """The rotations that are under way in this store."""
+
+    rotations = Table(b"{root:tail(empty=true,bytes_max=500)}", key=bytes, value=SecretRotation)
+
+
+@dataclass(frozen=True, slots=True)
+class UnsealedRecord:
+    """A record that could not be sealed anew, and why; it stays as it is."""
+
+    table: str
+    raw_key: bytes
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class RotationReport:
+    """What one run of a rotation did: records that it went through, and those that it wrote anew.
+
+    `failed` counts the records that could not be sealed; `unsealed` names the first of them.
+    """
+
+    key_id: str
+    records: int
+    written: int
+    failed: int
+    unsealed: tuple[UnsealedRecord, ...]
+
+
+def rotate_secrets(
+    store: Store,
+    layout: Layout,
+    *,
+    records_per_second: float | None = None,
+    stop: Stop | None = None,
+    command: Sequence[str] = (),
+    progress: Callable[[Progress], object] | None = None,
+    backoff: Backoff | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    sleep: Callable[[float], object] | None = None,
+) -> RotationReport:
+    """Seal the secrets of all records of a layout with the current key of the store's keys, those in clear too.
+
+    The layout is bound to a store that has keys, the former ones included. The store may be in use; what a program writes that
+    has another current key is found by `secret_counts`, and by the next rotation. A record that does not open, or whose key is
+    not known, is named in the report and left as it is. Nothing else of a record changes, not a byte; watches see a change.
+
+    One process does it. Interrupted, it goes on where it was when this is called again with the same current key; by another
+    one it begins anew. When `stop` is set it ends between two batches, with StoppedError. `records_per_second` bounds the pace;
+    `progress` is called after each batch; `command` are the words behind `keyplan` that go on with it, for who looks at the
+    store's jobs.
+
+    Raises InvalidInputError for a store without keys, InvalidArgumentError for no pace, LayoutError for a table whose secrets
+    cannot be sealed, TargetTakenError when another process has taken the rotation over, EngineError.
+    """
+    cipher = store.secrets
+    if cipher is None:
+        problem = "there are no keys to seal with: open the store with secrets="
+        raise InvalidInputError(source="secrets", problem=problem)
+    bound = bound_layout_of(layout)
+    if any(table.cipher is not cipher for table in bound.tables.values()):
+        raise InvalidInputError(
+            source="layout", problem="it is not bound to this store, whose keys are to seal: bind it anew"
+        )
+    rotation = _Rotation(
+        store.engine,
+        bound,
+        SecretRotation(key_id=cipher.current),
+        Pace(records_per_second, clock=clock, sleep=sleep, argument="records_per_second"),
+        StopCheck(stop, f"the rotation of the secrets of {bound.name}"),
+        Teller(progress),
+        backoff or Backoff(),
+    )
+    return rotation.run(tuple(command), clock)
+
+
+class _Rotation:
+    def __init__(
+        self,
+        engine: Engine,
+        bound: BoundLayout,
+        new: SecretRotation,
+        pace: Pace,
+        stops: StopCheck,
+        tell: Teller,
+        backoff: Backoff,
+    ) -> None:
+        self._engine = engine
+        self._bound = bound
+        self._new = new
+        self._pace = pace
+        self._stops = stops
+        self._tell = tell
+        self._backoff = backoff
+        self._room = CommitRoom.of(engine.profile, operations=_GUARDS, size=JOB_BYTES_MAX)
+        self._records = self._written = self._failed = 0
+        self._unsealed: list[UnsealedRecord] = []
+
+    def run(self, command: tuple[str, ...], clock: Clock) -> RotationReport:
+        tables = _with_secrets(self._bound)
+        for _, seal in tables:
+            seal.check()
+        table = SecretRotations.bound().tables["rotations"]
+        with self._engine.snapshot() as snapshot:
+            seen = look(snapshot, table.keys.encode(self._bound.root), table.form)
+        names = [each.name for each, _ in tables]
+        earlier: SecretRotation | None = seen.record
+        is_same = earlier is not None and earlier.key_id == self._new.key_id and earlier.table in ("", *names)
+        record = earlier if earlier is not None and is_same else self._new
+        begin = partial(Job[SecretRotation].begin, lost=self._lost, clock=clock, stops=self._stops)
+        try:
+            job = begin(self._engine, seen, begun(record, command=command, clock=clock), table.form)
+        except CommitConflictError as error:
+            raise self._lost("another process begins the rotation at this moment") from error
+        done = names.index(record.table) if record.table else 0
+        for each, seal in tables[done:]:
+            self._seal_table(job, each, seal, record.cursor if each.name == record.table else b"")
+        job.end()
+        return RotationReport(self._new.key_id, self._records, self._written, self._failed, tuple(self._unsealed))
+
+    def _lost(self, problem: str) -> TargetTakenError:
+        return TargetTakenError(prefix=self._bound.root, problem=problem)
+
+    def _seal_table(self, job: Job[SecretRotation], table: BoundTable, seal: TableSeal, cursor: bytes) -> None:
+        start, end = table.keys.range(())
+        rest = KeyRange(max(start, cursor + b"\x00") if cursor else start, end)
+        while not rest.is_empty:
+            self._stops.check()
+            with self._engine.snapshot() as snapshot:
+                batch = batch_of(snapshot, rest, _BATCH_RECORDS_MAX)
+            if not batch:
+                return
+            written = self._written
+            work = _Batch(self._engine, job, table, seal, self._room, self._backoff)
+            work.seal([entry.key for entry in batch])
+            self._records += work.records
+            self._written += work.written
+            self._failed += len(work.unsealed)
+            self._unsealed += list(work.unsealed.values())[: _FINDINGS_MAX - len(self._unsealed)]
+            if self._written != written:
+                job.tell(table.name, self._records)
+                job.commit(record=structs.replace(job.record, table=table.name, cursor=batch[-1].key))
+            self._tell("sealing", self._records, item=table.name)
+            self._pace.spend(len(batch), self._stops)
+            rest = KeyRange(batch[-1].key + b"\x00", end)
+
+
+class _Batch:
+    """Some records of one table, sealed in as few commits as they fit into; where a writer comes between, in halves."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        job: Job[SecretRotation],
+        table: BoundTable,
+        seal: TableSeal,
+        room: CommitRoom,
+        backoff: Backoff,
+    ) -> None:
+        self._engine, self._job, self._table, self._seal = engine, job, table, seal
+        self._room, self._backoff = room, backoff
+        self._seen: set[bytes] = set()
+        self.written = 0
+        self.unsealed: dict[bytes, UnsealedRecord] = {}
+
+    @property
+    def records(self) -> int:
+        """How many of the keys are records of the table."""
+        return len(self._seen)
+
+    def seal(self, raw_keys: Sequence[bytes]) -> None:
+        """Seal the records at these keys; what could not be sealed is in `unsealed`."""
+        halved(raw_keys, self._attempt, self._alone)
+
+    def _alone(self, raw_key: bytes) -> None:
+        try:
+            self._backoff.until_committed(lambda: self._attempt([raw_key]))
+        except CommitConflictError:
+            self._failed(raw_key, "a program writes the record again and again: begin the rotation once more")
+
+    def _attempt(self, raw_keys: Sequence[bytes]) -> list[None]:
+        with self._engine.snapshot() as snapshot:
+            read = Lookup(snapshot)
+            read.fetch(raw_keys)
+        found = [entry for raw_key in raw_keys if (entry := read.get(raw_key)) is not None]
+        commits = [
+            Commit((as_read(entry.key, entry),), (Put(entry.key, new, entry.lease),), read.epoch)
+            for entry in found
+            if (new := self._sealed(entry)) is not None
+        ]
+        with ended_lease_is_conflict():
+            for places, commit in joined(commits, self._room):
+                self._job.commit(commit.mutations, guards=commit.guards)
+                self.written += len(places)
+        return [None] * len(raw_keys)
+
+    def _sealed(self, entry: Entry) -> bytes | None:
+        """Return the record's new value; None where it needs none, or none can be made."""
+        key = self._table.keys.decode(entry.key)
+        if key is None:
+            return None
+        self._seen.add(entry.key)
+        self.unsealed.pop(entry.key, None)
+        try:
+            new = self._seal.resealed(key, entry.value, key)
+        except (CorruptionError, SecretKeyError) as error:
+            self._failed(entry.key, str(error))
+            return None
+        return None if new == entry.value else new
+
+    def _failed(self, raw_key: bytes, problem: str) -> None:
+        self.unsealed[raw_key] = UnsealedRecord(self._table.name, raw_key, problem)
