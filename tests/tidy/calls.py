@@ -29,6 +29,7 @@ CARRIERS: Final = (
 judged. What one thread's work raises in the thread that carries it out is carried back."""
 CALLERS: Final = (
     "src/keyplan/codec/foreign_forms.py",
+    "src/keyplan/codec/secrets.py",
     "src/keyplan/codec/serialized_forms.py",
     "src/keyplan/layout/entries.py",
     "src/keyplan/maintenance/migration/transform.py",

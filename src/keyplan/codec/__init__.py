@@ -41,6 +41,7 @@ from keyplan.codec.sealing import (
     marked,
     secrets_in,
 )
+from keyplan.codec.secret_paths import SecretPath, change_at, has_exact_paths, shown_path
 from keyplan.codec.secrets import (
     MASK,
     REVEALED,
@@ -48,16 +49,12 @@ from keyplan.codec.secrets import (
     CarriedSecrets,
     Secret,
     SecretOrigin,
-    SecretPath,
     SecretSyntax,
-    change_at,
     decoded_from,
     envelope_of_plain,
     envelope_of_secret,
-    has_exact_paths,
     sealed_secret,
     secret_of_plain,
-    shown_path,
 )
 from keyplan.codec.serialized_forms import JsonForm, MsgpackForm
 from keyplan.codec.text import Percent, Text

@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from keyplan.codec.secrets import SEALED_FIELD, SecretPath, SecretSyntax, envelope_of_plain
+from keyplan.codec.secret_paths import SecretPath
+from keyplan.codec.secrets import SEALED_FIELD, SecretSyntax, envelope_of_plain
 from keyplan.errors import CorruptionError
 
 __all__ = [

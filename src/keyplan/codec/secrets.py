@@ -1,18 +1,16 @@
-"""A value that is shown to nobody who does not ask for it by name; and where such values stand in records.
+"""A value that is shown to nobody who does not ask for it by name; and how it gets to and from what is stored.
 
 Masking is a property of the value, not of what prints it: wherever a record ends up, its secrets are `***`. A secret that is
 stored sealed is read as it is, without keys, and opened when it is revealed; how it is spelled stands in `sealing`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import ContextVar
 from enum import Enum
 from functools import cache, partial
 from hmac import compare_digest
-from types import UnionType
 from typing import (
     TYPE_CHECKING,
-    Annotated,
     Any,
     ClassVar,
     Final,
@@ -21,18 +19,15 @@ from typing import (
     NoReturn,
     Protocol,
     Self,
-    TypeAlias,
     TypeGuard,
     TypeVar,
-    Union,
     get_args,
     get_origin,
 )
 
 import msgspec
-from msgspec import inspect
 
-from keyplan.errors import CorruptionError, LayoutError, SecretKeyError
+from keyplan.errors import CorruptionError, SecretKeyError
 
 __all__ = [
     "MASK",
@@ -42,18 +37,14 @@ __all__ = [
     "CarriedSecrets",
     "Secret",
     "SecretOrigin",
-    "SecretPath",
     "SecretSyntax",
-    "change_at",
     "decoded_from",
     "envelope_of_plain",
     "envelope_of_secret",
-    "has_exact_paths",
+    "is_secret_kind",
     "plain_of_secret",
     "sealed_secret",
     "secret_of_plain",
-    "secret_paths",
-    "shown_path",
     "stored_of_secret",
 ]
 
@@ -67,12 +58,6 @@ STORED: Final = object()
 
 REVEALED: Final = object()
 """That in which it serializes a model with its secrets in clear. In every other one they are masked."""
-
-SECRETS_MAX: Final = 100
-"""Why: each place is looked at for each record that is read by a description; nobody keeps as many."""
-
-SecretPath: TypeAlias = tuple[str | int | None, ...]
-"""The way to a secret in a stored value: names as they are stored, places in arrays, None for each item; () is all of it."""
 
 
 class SecretSyntax(Enum):
@@ -239,181 +224,15 @@ def _class_of(kind: Any) -> "type[Secret[Any]]":
     return type(f"Secret[{name}]", (Secret,), {"__slots__": (), "__module__": Secret.__module__, "kind": kind})
 
 
+def is_secret_kind(kind: object) -> "TypeGuard[type[Secret[Any]]]":
+    """Tell whether this is a class of secrets."""
+    return isinstance(kind, type) and issubclass(kind, Secret)
+
+
 def _pydantic_plain(secret: Secret[Any], info: Any) -> Any:
     if info.context is STORED:
         return stored_of_secret(secret)
     return secret.reveal() if info.context is REVEALED else MASK
-
-
-# ---- where they stand ----------------------------------------------------------------------------------------------------
-
-
-def secret_paths(value_type: Any) -> tuple[SecretPath, ...]:
-    """Return the ways to the secrets in stored values of a type, of JSON or msgpack. Raises LayoutError.
-
-    In a record that holds records of its own kind, and in another secret, there can be none.
-    """
-    try:
-        described = inspect.type_info(value_type)
-    except TypeError:
-        # Why none: such a type is read by hooks of its own, which are not ours, and make no secret.
-        return ()
-    search = _Search()
-    search.walk(described, ())
-    return tuple(search.found)
-
-
-class _Search:
-    """A walk through a type. What holds no secret is not entered: types may share others at many levels."""
-
-    def __init__(self) -> None:
-        self.found: dict[SecretPath, None] = {}
-        self._above: list[type] = []
-        self._holding: dict[type, bool] = {}
-
-    def walk(self, kind: Any, path: SecretPath) -> None:
-        if _is_secret(getattr(kind, "cls", None)):
-            if secret_paths(kind.cls.kind):
-                raise LayoutError(problem="a secret holds another secret", value_type=kind.cls.__name__)
-            self.found[path] = None
-            if len(self.found) > SECRETS_MAX:
-                raise LayoutError(problem="secrets stand in too many places of a record", places_max=SECRETS_MAX)
-            return
-        record = getattr(kind, "cls", None)
-        if record is None:
-            for step, inner in _steps_into(kind):
-                self.walk(inner, path + step)
-        elif self._holds_secrets(record, kind):
-            if record in self._above:
-                problem = "a secret stands in a record that holds records of its own kind"
-                raise LayoutError(problem=problem, value_type=record.__name__)
-            self._above.append(record)
-            for step, inner in _steps_into(kind):
-                self.walk(inner, path + step)
-            self._above.pop()
-
-    def _holds_secrets(self, record: type, kind: Any) -> bool:
-        if record not in self._holding:
-            self._holding[record] = _is_any_secret(kind)
-        return self._holding[record]
-
-
-def has_exact_paths(value_type: Any) -> bool:
-    """Tell whether secrets alone stand where the ways to them lead: no clear field of another member of a union."""
-    try:
-        described = inspect.type_info(value_type)
-    except TypeError:
-        return False
-    return all(
-        _is_secret(getattr(kind, "cls", None)) or isinstance(kind, inspect.NoneType)
-        for path in secret_paths(value_type)
-        for kind in _kinds_at(described, path)
-    )
-
-
-def _kinds_at(kind: Any, path: SecretPath) -> list[Any]:
-    """The types that can stand where a way leads."""
-    inner = [] if _is_secret(getattr(kind, "cls", None)) else _steps_into(kind)
-    through = [found for step, below in inner if not step for found in _kinds_at(below, path)]
-    if through or not path:
-        return through or [kind]
-    is_step = (None, path[0])
-    return [
-        found
-        for step, below in inner
-        if step and (step[0] in is_step or path[0] is None)
-        for found in _kinds_at(below, path[1:])
-    ]
-
-
-def _is_any_secret(described: Any) -> bool:
-    """Tell whether a secret stands anywhere within a type."""
-    seen: set[type] = set()
-    pending = [described]
-    while pending:
-        kind = pending.pop()
-        record = getattr(kind, "cls", None)
-        if _is_secret(record):
-            return True
-        if record is None or record not in seen:
-            seen |= set() if record is None else {record}
-            pending += [inner for _, inner in _steps_into(kind)]
-    return False
-
-
-def _steps_into(kind: Any) -> list[tuple[SecretPath, Any]]:
-    """The types within a type, one level down, and the steps to them in what is stored."""
-    match kind:
-        case inspect.CustomType(cls=cls) if hasattr(cls, "model_fields"):  # pydantic's
-            # Why a root apart: it is stored as what it holds, without its name.
-            is_root = getattr(cls, "__pydantic_root_model__", False)
-            return [
-                (path, inner)
-                for name, field in cls.model_fields.items()
-                for path, inner in _described(
-                    field.annotation, () if is_root else (field.serialization_alias or field.alias or name,)
-                )
-            ]
-        case inspect.StructType(array_like=True):
-            first = 0 if kind.tag_field is None else 1
-            return [((place,), field.type) for place, field in enumerate(kind.fields, first)]
-        case inspect.NamedTupleType():
-            return [((place,), field.type) for place, field in enumerate(kind.fields)]
-        case inspect.StructType() | inspect.DataclassType() | inspect.TypedDictType():
-            return [((field.encode_name,), field.type) for field in kind.fields]
-        case inspect.TupleType():
-            return [((place,), item) for place, item in enumerate(kind.item_types)]
-        case inspect.CollectionType():
-            return [((None,), kind.item_type)]
-        case inspect.DictType():
-            return [((None,), kind.value_type)]
-        case inspect.UnionType():
-            return [((), option) for option in kind.types]
-        case inspect.Metadata():
-            return [((), kind.type)]
-        case _:
-            return []
-
-
-def _described(annotation: Any, path: SecretPath) -> list[tuple[SecretPath, Any]]:
-    """The types of a pydantic field, and the ways to them. Why by hand: msgspec describes no union of several classes."""
-    try:
-        return [(path, inspect.type_info(annotation))]
-    except TypeError:
-        origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _described(arguments[0], path)
-    if origin in {Union, UnionType}:
-        return [found for option in arguments for found in _described(option, path)]
-    if origin is tuple and Ellipsis not in arguments:
-        return [found for place, item in enumerate(arguments) for found in _described(item, (*path, place))]
-    # Of a mapping the values: no secret is a key.
-    values = arguments[1:] if isinstance(origin, type) and issubclass(origin, Mapping) else arguments
-    return [found for item in values if item is not Ellipsis for found in _described(item, (*path, None))]
-
-
-def _is_secret(kind: object) -> "TypeGuard[type[Secret[Any]]]":
-    return isinstance(kind, type) and issubclass(kind, Secret)
-
-
-def shown_path(path: SecretPath) -> str:
-    """Return a way for people: `credentials[].password`; `$` for all of the value."""
-    steps = ["[]" if step is None else f"[{step}]" if isinstance(step, int) else f".{step}" for step in path]
-    return "".join(steps).removeprefix(".") or "$"
-
-
-def change_at(tree: Any, path: SecretPath, change: Callable[[Any], Any]) -> Any:
-    """Return a value of dicts and lists with another one in each place that a path leads to; None stays."""
-    if not path:
-        return tree if tree is None else change(tree)
-    step, rest = path[0], path[1:]
-    if isinstance(tree, dict):
-        steps = list(tree) if step is None else [step] if step in tree else []
-        return {**tree, **{name: change_at(tree[name], rest, change) for name in steps}}
-    if isinstance(tree, list):
-        places = range(len(tree)) if step is None else [step] if isinstance(step, int) and step < len(tree) else []
-        return [change_at(item, rest, change) if place in places else item for place, item in enumerate(tree)]
-    return tree
 
 
 # ---- to and from what is stored --------------------------------------------------------------------------------------------
@@ -501,7 +320,7 @@ def secret_of_plain(kind: Any, plain: Any) -> Any:
     """Return the secret of what is stored of it: msgspec's hook for decoders that read records."""
     if get_origin(kind) is Secret:
         kind = _class_of(get_args(kind)[0])  # Why: a generic record's, whose type was not known when it was declared.
-    if not _is_secret(kind):
+    if not is_secret_kind(kind):
         raise TypeError(f"Expected `{getattr(kind, '__name__', kind)}`, got `{type(plain).__name__}`")
     read = partial(_read_opened, kind.kind)
     if isinstance(plain, Secret):

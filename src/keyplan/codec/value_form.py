@@ -4,7 +4,8 @@ from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar, get_origin
 
-from keyplan.codec.secrets import SecretPath, SecretSyntax, secret_paths
+from keyplan.codec.secret_paths import SecretPath, secret_paths
+from keyplan.codec.secrets import SecretSyntax
 from keyplan.errors import InvalidRecordError, LayoutError
 
 __all__ = ["ValueForm", "check_type", "require", "type_name"]

@@ -15,11 +15,10 @@ from keyplan.codec.foreign_forms import ProtobufForm, PydanticForm, is_protobuf,
 from keyplan.codec.numbers import U64, Decimal
 from keyplan.codec.plain_forms import ElementForm, EmptyForm, RawForm, TextForm
 from keyplan.codec.sealing import envelope_in, marked
+from keyplan.codec.secret_paths import SecretPath, change_at
 from keyplan.codec.secrets import (
     Secret,
-    SecretPath,
     SecretSyntax,
-    change_at,
     envelope_of_plain,
     envelope_of_secret,
     sealed_secret,

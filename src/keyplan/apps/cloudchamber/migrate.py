@@ -116,7 +116,7 @@ def migrate(
     missing = _missing(stored, plan.desired)
     bound = bound_side(side.other, options.namespace)
     units = _units(bound, missing)
-    with Store(MemoryEngine(profile=target.engine.profile)) as rehearsal:
+    with Store(MemoryEngine(profile=target.engine.profile), secrets=target.secrets) as rehearsal:
         # Why: what the target's engine does not take is told before anything is written, not behind the first commits.
         rehearsal.engine.load(sorted(stored.items()))
         Steps(units, _Writer(rehearsal, side.other, bound, options.namespace).write).carry_out()

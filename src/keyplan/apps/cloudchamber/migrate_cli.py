@@ -129,7 +129,10 @@ def migrate_store(
                 outcome = bring(opened)
             else:
                 outcome = brought_into(
-                    to_store, config, lambda engine: bring(Store(engine)), unfinished=Unfinished.TOLD
+                    to_store,
+                    config,
+                    lambda engine: bring(Store(engine, secrets=opened.secrets)),
+                    unfinished=Unfinished.TOLD,
                 )
     _print_outcome(outcome, sidecar, is_json=as_json)
 
