@@ -39,8 +39,10 @@ GOLDEN = "keyplan/1:k1:ZGVmZ2hpamtsbW5vanixFAuMNeoeCjCaqQBILWpb1+Bymc+YLn1L0hdCB
 def keys(*ids: str, nonces: Sequence[bytes] = ()) -> SecretKeys:
     """Keys that differ by their last byte; the first id is the current one."""
     made = {key_id: KEY[:-1] + bytes([number]) for number, key_id in enumerate(ids, 31)}
+    if not nonces:
+        return SecretKeys(made, ids[0])
     given = iter(nonces)
-    return SecretKeys(made, ids[0], **({"random": lambda _: next(given)} if nonces else {}))
+    return SecretKeys(made, ids[0], random=lambda _: next(given))
 
 
 def test_the_bytes_of_an_envelope_stay_what_they_are() -> None:

@@ -12,9 +12,8 @@ import pytest
 import keyplan
 from keyplan import SecretKeys
 from keyplan.cli.main import main
-from keyplan.engine import open_engine
+from keyplan.engine import Commit, Put, open_engine
 from keyplan.keyspace import KeySpaces
-from keyplan.store import Store
 from tests.cli.test_jobs import told_at
 from tests.secrets.test_masked import FIRST
 from tests.secrets.test_sealed_store import ADA, stored
@@ -186,7 +185,7 @@ def test_a_rotation_that_is_told_to_stop_goes_on_with_the_command_that_it_prints
 def test_damage_is_counted(run: Shell) -> None:
     with keyplan.open("lmdb:./vault.kv") as store:
         value = stored(store.engine)[ADA]
-        Store(store.engine).engine.commit(keyplan.engine.Commit((), (keyplan.engine.Put(ADA, value[:-1]),)))
+        store.engine.commit(Commit((), (Put(ADA, value[:-1]),)))
     status = run("secrets", "status")
     assert status.code == 1
     assert "accounts\t1\t1\tdamaged" in status.out

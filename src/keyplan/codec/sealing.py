@@ -114,8 +114,14 @@ class Envelope(NamedTuple):
 
 _JSON_TREE: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | list[msgspec.Raw])
 _MSGPACK_TREE: Final = msgspec.msgpack.Decoder(dict[Any, msgspec.Raw] | list[msgspec.Raw])
-_TREES: Final = {SecretSyntax.JSON: _JSON_TREE.decode, SecretSyntax.MSGPACK: _MSGPACK_TREE.decode}
-_ENCODERS: Final = {SecretSyntax.JSON: msgspec.json.encode, SecretSyntax.MSGPACK: msgspec.msgpack.encode}
+_TREES: Final[dict[SecretSyntax, Callable[[bytes], Any]]] = {
+    SecretSyntax.JSON: _JSON_TREE.decode,
+    SecretSyntax.MSGPACK: _MSGPACK_TREE.decode,
+}
+_ENCODERS: Final[dict[SecretSyntax, Callable[[Any], bytes]]] = {
+    SecretSyntax.JSON: msgspec.json.encode,
+    SecretSyntax.MSGPACK: msgspec.msgpack.encode,
+}
 _DECODERS: Final[dict[SecretSyntax, Callable[[bytes], Any]]] = {
     SecretSyntax.JSON: msgspec.json.decode,
     SecretSyntax.MSGPACK: msgspec.msgpack.decode,
