@@ -25,7 +25,15 @@ from typing import Any, Final, Self
 from keyplan.errors import InvalidInputError, SecretKeyError
 from keyplan.files import folder_turn, read_private, write_whole
 
-__all__ = ["KEY_BYTES", "KEY_FILE_BYTES_MAX", "KeysOnDemand", "SecretKeys", "add_secret_key", "key_text"]
+__all__ = [
+    "KEY_BYTES",
+    "KEY_FILE_BYTES_MAX",
+    "SECRETS_VARIABLE",
+    "KeysOnDemand",
+    "SecretKeys",
+    "add_secret_key",
+    "key_text",
+]
 
 KEY_BYTES: Final = 32
 """Why: AES-256."""
@@ -38,6 +46,9 @@ COMMAND_SECONDS_MAX: Final = 60.0
 
 _NONCE_BYTES: Final = 12
 """Why: GCM's own size. Random ones may meet after 2^32 secrets by one key; that many a key is not used for."""
+
+SECRETS_VARIABLE: Final = "KEYPLAN_SECRETS"
+"""The variable that names the keys, for every command and every server."""
 
 _COMMAND: Final = "command:"
 """What a setting begins with that is a command; a file of such a name is ./command:..."""
@@ -175,6 +186,12 @@ class KeysOnDemand:
 
     def __init__(self, source: str) -> None:
         self.source: Final = source
+
+    @classmethod
+    def of_environment(cls, environment: Mapping[str, str]) -> "KeysOnDemand | None":
+        """Return the keys that KEYPLAN_SECRETS names; None where it names none."""
+        source = environment.get(SECRETS_VARIABLE)
+        return cls(source) if source else None
 
     @cached_property
     def keys(self) -> SecretKeys:

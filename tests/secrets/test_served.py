@@ -6,6 +6,7 @@ from pathlib import Path
 from keyplan.apps.cloudchamber import CloudChamber
 from keyplan.apps.patroni import Broker
 from keyplan.apps.patroni.service import build
+from keyplan.apps.runm import Runm
 from keyplan.engine import KeyRange, MemoryEngine
 from keyplan.maintenance import rotate_secrets, secret_counts
 from keyplan.server import Application, Service, ServiceContext
@@ -58,10 +59,14 @@ def test_a_server_hands_its_keys_to_the_service_broker() -> None:
 def test_no_table_of_a_shipped_application_has_secrets_that_cannot_be_sealed() -> None:
     layouts: Mapping[str, set[str]] = {
         layout.spec.name: {name for name, table in layout.bound().tables.items() if table.seal is not None}
-        for layout in (CloudChamber, Broker)
+        for layout in (CloudChamber, Broker, Runm)
     }
-    assert layouts == {"CloudChamber": {"users"}, "Broker": {"instances", "bindings"}}
-    for layout in (CloudChamber, Broker):
+    assert layouts == {
+        "CloudChamber": {"users"},
+        "Broker": {"instances", "bindings", "orders"},
+        "Runm": {"bootstrap_token"},
+    }
+    for layout in (CloudChamber, Broker, Runm):
         for table in layout.bound().tables.values():
             if table.seal is not None:
                 table.seal.check()

@@ -19,7 +19,7 @@ from keyplan.cli.failures import print_hint
 from keyplan.engine import Engine, EngineUrl, KeyRange, open_engine
 from keyplan.errors import InvalidInputError, SourceUnfinishedError
 from keyplan.layout import BoundLayout, Layout, raw_key_of
-from keyplan.secret_keys import KeysOnDemand
+from keyplan.secret_keys import SECRETS_VARIABLE, KeysOnDemand
 from keyplan.settings import DeclaredSetting, Source, declared_settings, of_options, shown_default
 from keyplan.store import TRANSFER_AREA, Store, installed_layouts, layout_named, root_values
 
@@ -209,7 +209,6 @@ def look_for_unfinished(engine: Engine, url: str, root: bytes, what: Unfinished)
 
 
 STORE_VARIABLE: Final = "KEYPLAN_STORE"
-SECRETS_VARIABLE: Final = "KEYPLAN_SECRETS"
 
 
 def command_group(text: str) -> typer.Typer:
@@ -324,8 +323,7 @@ def store_of_option(
 
 def secrets_of_option(secrets: str | None) -> KeysOnDemand | None:
     """Return the keys of `--secrets` or KEYPLAN_SECRETS, unread; None where neither names any."""
-    source = secrets or os.environ.get(SECRETS_VARIABLE)
-    return KeysOnDemand(source) if source else None
+    return KeysOnDemand(secrets) if secrets else KeysOnDemand.of_environment(os.environ)
 
 
 def store_url_of_option(url: str | None, config: Path | None = None) -> str:

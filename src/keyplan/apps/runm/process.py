@@ -24,6 +24,7 @@ from keyplan.apps.runm.start import ensure_started, unreadable_indexes
 from keyplan.audit_log import NO_ROTATION, AuditLog, Notice, Rotation
 from keyplan.engine import SYSTEM_CLOCK, Capability, Clock, Engine, open_engine
 from keyplan.errors import EngineUnavailableError, InvalidInputError, StoreUnreachableError
+from keyplan.secret_keys import KeysOnDemand
 from keyplan.server import ServiceAudit, Token, read_tokens, tokens_of_environment
 from keyplan.signals import call_from_signal, told_by_signals, wait_for
 from keyplan.store import Store
@@ -78,7 +79,8 @@ def run_server(
         audit = (
             ServiceAudit() if choices.audit_log is None else stack.enter_context(_audited(choices, choices.audit_log))
         )
-        store = stack.enter_context(Store(audit.noting(_reached(settings, stop))))
+        keys = KeysOnDemand.of_environment(os.environ)
+        store = stack.enter_context(Store(audit.noting(_reached(settings, stop)), secrets=keys))
         rulings = Rulings(
             has_enforced_definitions=choices.has_enforced_definitions,
             is_isolated=choices.is_isolated,
@@ -141,7 +143,7 @@ def _reached(settings: ServeSettings, stop: Event) -> Engine:
 
 
 def _opened(url: str) -> Store:
-    return Store(open_engine(url))
+    return Store(open_engine(url), secrets=KeysOnDemand.of_environment(os.environ))
 
 
 def _insisted(work: Callable[[], T], seconds_max: int, stop: Event, clock: Clock = SYSTEM_CLOCK) -> T:
