@@ -234,8 +234,8 @@ def add_secret_key(path: Path, key_id: str, key: bytes) -> None:
             found = target.stat()
         if key_id in keys:
             raise InvalidInputError(source=str(path), problem=f"there is a key {key_id!r} already: take another id")
+        _check_key(key_id, key, str(path))
         text = key_text({key_id: key, **keys}, key_id)
-        _read_keys(text, str(path))
         # Why: the superuser leaves a file its owner.
         owner = (found.st_uid, found.st_gid) if found is not None and os.geteuid() == 0 else None
         write_whole(target, text, owner=owner)
@@ -287,12 +287,16 @@ def _read_key(key_id: str, written: object, source: str) -> bytes:
 
 
 def _cipher(key_id: str, key: bytes, source: str) -> Any:
+    _check_key(key_id, key, source)
+    return _cryptography("hazmat.primitives.ciphers.aead").AESGCM(key)
+
+
+def _check_key(key_id: str, key: bytes, source: str) -> None:
     if not _KEY_ID.fullmatch(key_id):
         problem = f"{key_id!r} is no id of a key: 1 to 32 of a-z, 0-9, _ and -, a letter or digit first"
         raise InvalidInputError(source=source, problem=problem)
     if len(key) != KEY_BYTES:
         raise InvalidInputError(source=source, problem=f"the key {key_id!r} has {len(key)} bytes: it needs {KEY_BYTES}")
-    return _cryptography("hazmat.primitives.ciphers.aead").AESGCM(key)
 
 
 def _invalid_tag() -> type[Exception]:

@@ -54,7 +54,7 @@ def test_a_rotation_seals_what_is_clear_or_of_another_key_and_changes_nothing_el
         Vault(Store(engine)).accounts.insert("clear", account())
         Vault(Store(engine, secrets=NEW)).accounts.insert("new", account())
         odd = b'{"more":1.50,"userName":"\\u0061da", "passWord":"x"}'
-        engine.commit(Commit((), (Put(b"/vault/accounts/odd", odd),)))
+        engine.commit(Commit((), (Put(b"/vault/accounts/odd", odd), Put(b"/vault/by_user/ada/odd", b""))))
         before = stored(engine)
         told: list[Progress] = []
         report = rotated(engine, progress=told.append)

@@ -16,7 +16,7 @@ from tests.secrets.test_sealed_store import keys
 
 
 def test_password_hashes_of_cloudchamber_are_sealed_and_users_log_in(tmp_path: Path) -> None:
-    url = f"memory:{tmp_path}"
+    url = f"lmdb:{tmp_path}/chamber.kv?durability=none"
 
     async def make_a_user(site: Site) -> None:
         admin = await site.logged_in()

@@ -82,7 +82,7 @@ class Layout(Generic[Mode]):
 
     def __init__(self, binding: Bindable[Mode], /, **parameters: object) -> None:
         self._binding = binding
-        self._bound = self._compiled_for(binding.secrets, parameters)
+        self._bound = self.bound(binding.secrets, **parameters)
 
     def over(self, binding: Bindable[Mode]) -> Self:
         """Return this layout, under the same root, bound to something else: a transaction that several layouts share."""
@@ -96,15 +96,12 @@ class Layout(Generic[Mode]):
         return use
 
     @classmethod
-    def bound(cls, **parameters: object) -> BoundLayout:
+    def bound(cls, secrets: SecretCipher | None = None, /, **parameters: object) -> BoundLayout:
         """Return the layout compiled under its root, without a store: to build, read and explain raw keys.
 
+        `secrets` are the keys that its instances on a store with keys seal with.
         Compiling takes milliseconds, so that the layouts of the roots used last are kept.
         """
-        return cls._compiled_for(None, parameters)
-
-    @classmethod
-    def _compiled_for(cls, secrets: SecretCipher | None, parameters: Mapping[str, object]) -> BoundLayout:
         # Why: with the types, because 1 and True are equal and not the same parameter.
         root = tuple((name, type(value), value) for name, value in sorted(parameters.items())) if parameters else ()
         known = (secrets, root)
