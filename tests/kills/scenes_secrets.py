@@ -15,7 +15,9 @@ __all__ = ["rotations"]
 
 def rotations() -> Iterator[Scene]:
     """Secrets in clear, of the old key and of the new one, sealed with the new one."""
-    yield Scene("rotate", KillScenario(_rotate, _setup, beside=_write_accounts, holds=_is_rotated, profile=SMALL))
+    yield Scene(
+        "rotate", KillScenario(job=_rotate, setup=_setup, beside=_write_accounts, holds=_is_rotated, profile=SMALL)
+    )
 
 
 def _keys(*ids: str) -> SecretKeys:
