@@ -13,10 +13,11 @@ OUTERMOST: Final = (
     "src/keyplan/cli/main.py",
     "src/keyplan/server/gate.py",
     "src/keyplan/apps/patroni/broker_loop.py",
+    "src/keyplan/apps/patroni/principals.py",
     "src/keyplan/apps/runm/dispatch.py",
     "src/keyplan/store/lease.py",
 )
-"""The ends of a process and of a server, and the threads that renew leases or look for operations, for which nobody waits."""
+"""The ends of a process and of a server, and the threads that renew leases, look for operations or follow instances, for which nobody waits."""
 CARRIERS: Final = (
     "src/keyplan/aio/greenlets.py",
     "src/keyplan/aio/threads.py",

@@ -7,10 +7,10 @@ one after the other, each a call of the system. And a request comes with who is 
 import asyncio
 import fcntl
 import json
+import sys
 import termios
 from collections.abc import Iterable
 from enum import Enum, auto
-from struct import Struct
 from typing import Any, Final, cast
 
 from starlette.types import Scope
@@ -30,7 +30,8 @@ _REST_BYTES_MAX: Final = 64 << 10
 """Of a body that nobody reads, as it was refused. Why any: a client that sends it before it looks should see the refusal."""
 
 
-_INT: Final = Struct("i")
+_INT_BYTES: Final = 4
+"""Of a number of the kernel's, which is in the machine's own order."""
 
 
 class _Stage(Enum):
@@ -300,8 +301,7 @@ def _unread_in_system(opened: Any) -> int:
     if opened is None:
         return 0
     try:
-        told = fcntl.ioctl(opened.fileno(), termios.TIOCOUTQ, bytes(_INT.size))
+        told = fcntl.ioctl(opened.fileno(), termios.TIOCOUTQ, bytes(_INT_BYTES))
     except (OSError, ValueError):
         return 0
-    found: int = _INT.unpack(told)[0]
-    return found
+    return int.from_bytes(told, sys.byteorder, signed=True)
