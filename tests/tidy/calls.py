@@ -17,7 +17,8 @@ OUTERMOST: Final = (
     "src/keyplan/apps/runm/dispatch.py",
     "src/keyplan/store/lease.py",
 )
-"""The ends of a process and of a server, and the threads that renew leases, look for operations or follow instances, for which nobody waits."""
+"""The ends of a process and of a server, and threads for which nobody waits: they renew leases, look for operations, follow
+instances."""
 CARRIERS: Final = (
     "src/keyplan/aio/greenlets.py",
     "src/keyplan/aio/threads.py",
