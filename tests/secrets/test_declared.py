@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keyplan import Index, Layout, Secret, Table, Unique
-from keyplan.codec import value_form_of
+from keyplan.codec import has_exact_paths, value_form_of
 from keyplan.errors import CorruptionError, InvalidRecordError, LayoutError
 from keyplan.layout import describe, differences, layout_of_description, plain_value
 from keyplan.layout.describe import canonical_description
@@ -167,6 +167,21 @@ def test_secrets_in_unions_of_models_and_in_root_models_have_their_places() -> N
     assert set(found) == {(*place, name) for place in PLACES for name in ("sealedWith", "heir")}
     assert value_form_of(Code, is_text=True).secrets == ((),)
     assert value_form_of(Codes, is_text=True).secrets == ((None,),)
+
+
+class Note(pydantic.BaseModel):
+    kind: str = "note"
+    heir: str
+
+
+class Papers(pydantic.BaseModel):
+    all: list[Will | Note]
+
+
+def test_a_clear_field_in_the_place_of_a_secret_is_found_in_unions_of_models() -> None:
+    assert has_exact_paths(Mail)
+    assert value_form_of(Papers, is_text=True).secrets == (("all", None, "heir"),)
+    assert not has_exact_paths(Papers)
 
 
 def letter() -> Letter:

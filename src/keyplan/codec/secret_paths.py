@@ -87,13 +87,17 @@ def _kinds_at(kind: Any, path: SecretPath) -> list[Any]:
     through = [found for step, below in inner if not step for found in _kinds_at(below, path)]
     if through or not path:
         return through or [kind]
-    is_step = (None, path[0])
     return [
         found
         for step, below in inner
-        if step and (step[0] in is_step or path[0] is None)
-        for found in _kinds_at(below, path[1:])
+        if step and len(step) <= len(path) and all(map(_meets, step, path))
+        for found in _kinds_at(below, path[len(step) :])
     ]
+
+
+def _meets(step: str | int | None, asked: str | int | None) -> bool:
+    """Tell whether a step of a type leads where a step of a way does; None is each item."""
+    return step == asked or step is None or asked is None
 
 
 def _is_any_secret(described: Any) -> bool:
