@@ -398,7 +398,7 @@ def test_items_of_a_list_do_not_run_into_one_another() -> None:
 
 @pytest.mark.slow
 def test_databases_of_hepnos_that_count_revisions_have_them_told(tmp_path: Path) -> None:
-    log, store = tmp_path / "audit.log", f"lmdb:{tmp_path / 'nova'}?durability=none&history=on"
+    log, store = tmp_path / "audit.log", f"lmdb:{tmp_path / 'nova'}?durability=none&history=1000"
     arguments = ("--app", "hepnos", "--setting", f"hepnos.store={store}", "--audit-log", str(log))
     with KeyplanServer("memory:", *arguments, environment={"KEYPLAN_ADMIN_TOKEN": TOKEN}) as server:
         running = Served(server, log)

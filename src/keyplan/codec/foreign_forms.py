@@ -34,9 +34,10 @@ class PydanticForm(ValueForm[Any]):
         check_type(self, value, self._model)
         if type(value) is not self._model:
             self.refuse("a subclass, whose own fields would not be stored", type_found=type(value).__name__)
+        raw = b""
         try:
             # Why: warnings off, since what they warn of, a field of the wrong type, is refused by reading back.
-            raw: bytes = value.model_dump_json(by_alias=True, warnings=False, context=STORED).encode()
+            raw = value.model_dump_json(by_alias=True, warnings=False, context=STORED).encode()
             problem = difference(value, self._model.model_validate_json(raw))
         except (TypeError, ValueError, RecursionError) as error:
             problem = pydantic_problem(error)

@@ -111,6 +111,9 @@ class Change(NamedTuple):
 
 
 def _item_of(value: object) -> str:
+    # Why bytes before they are text: the backslash of a byte that is none stays as it is.
+    if isinstance(value, bytes):
+        return _text_of(value.replace(b"\\", b"\\\\").replace(b",", b"\\,"))
     return _text_of(value).replace("\\", "\\\\").replace(",", "\\,")
 
 
