@@ -76,6 +76,14 @@ class CallerStore:
         """True when there is nothing that the caller may not see."""
         return self.reach().is_everything
 
+    @property
+    def is_writable(self) -> bool:
+        """True when the caller may write anything at all.
+
+        To be asked before a change is noted: who may write nothing must not fill an audit log with what is refused.
+        """
+        return self.granted is None or self.granted().can_write
+
     def kept(self, make: "Callable[[CallerStore], T]") -> T:
         """Return what `make` makes of this store, made once. It goes with the store, when its caller is named no more."""
         found: T | None = self._kept.get(make)

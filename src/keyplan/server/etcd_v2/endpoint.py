@@ -140,6 +140,8 @@ class KeysEndpoint:
     ) -> None:
         asker, path = asker_of(caller_in(scope), address_of(scope)), {"path": operation.path}
         try:
+            if not store.is_writable:
+                raise denied()
             async with self._audit.change(declared, asker, path, request=scope.get(REQUEST_ID, "")) as change:
                 done = await self._gateway.write(store, operation)
                 if change is not None:

@@ -37,6 +37,9 @@ _AUTHENTICATE_BYTES_MAX: Final = 4_096
 _READ_AT_ONCE_BYTES_MAX: Final = 16 << 10
 """Why: reading so much takes a fraction of a millisecond, and a transaction of a megabyte a tenth of a second."""
 
+_OF_READERS: Final = frozenset({"compact"})
+"""Changes of what a reader has, too: where their history begins."""
+
 _HEADERS: Final = {"Grpc-Metadata-Content-Type": "application/grpc"}
 
 
@@ -78,11 +81,11 @@ class Endpoint:
 
         async def answer(request: Request) -> Response:
             try:
-                calls = self._calls_on(await self._store_of(request))
+                store = await self._store_of(request)
                 message = await self._message(request, record)
-                call = handler(calls)
+                call = handler(self._calls_on(store))
                 is_near = is_read is True or (callable(is_read) and is_read(message))
-                async with self._noted(request, declared, message):
+                async with self._noted(request, store, declared, message):
                     # Why with its text: that of a long range takes longer than the reading.
                     body = await (self._context.read if is_near else self._context.run)(
                         _answered_in_text, call, message
@@ -95,11 +98,15 @@ class Endpoint:
 
         return answer
 
-    def _noted(self, request: Request, declared: Operation | None, message: Any) -> AbstractAsyncContextManager[object]:
-        """Surround a call, so that what it changes stands in the audit log. Raises AuditLogError."""
+    def _noted(
+        self, request: Request, store: CallerStore, declared: Operation | None, message: Any
+    ) -> AbstractAsyncContextManager[object]:
+        """Surround a call, so that what it changes stands in the audit log. Raises AuditLogError, AccessDeniedError."""
         arguments = None if declared is None else changed_in(declared, message)
         if declared is None or arguments is None:
             return nullcontext()
+        if not (store.is_writable or declared.attribute in _OF_READERS):
+            raise AccessDeniedError(who=store.who, act=str(declared.needs.act), where="any key")
         asker = asker_of(caller_of(request), address_of(request.scope))
         return self._context.audit.change(declared, asker, arguments, request=request.scope.get(REQUEST_ID, ""))
 
