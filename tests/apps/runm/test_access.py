@@ -476,6 +476,10 @@ def test_the_command_line_of_two_tenants(
     image.write_text(f"{{object_type: runm.image, name: one, uuid: {I1}, partition: {W}, project: p1}}")
     assert run("acme", "object", "create", "-f", str(image)).strip() == I1
     assert I1 in run("acme", "object", "list")
+    image.write_text("{object_type: runm.image, name: two}")
+    assert "partition is required. Give --partition, or name it in the file." in run(
+        "acme", "object", "create", "-f", str(image)
+    )
     assert I1 not in run("rival", "object", "list")
     assert run("rival", "partition", "list").split() == [EAST, E]
     assert "is none of rival's" in run("rival", "--partition", W, "object", "list")
