@@ -156,7 +156,9 @@ def test_a_client_is_known_by_its_certificate_and_one_without_has_no_connection(
     listening = Listening(("127.0.0.1:0",), own, authority.ca)
 
     with ExitStack() as stack:
-        running = stack.enter_context(serving(deployment, listening, access=AccessFile(path)))
+        running = stack.enter_context(
+            serving(deployment, listening, access=AccessFile(path, monotonic=Hand().monotonic))
+        )
         port = int(running.addresses[0].rpartition(":")[2])
 
         def client(name: str | None, token: str = "") -> RunmClient:
