@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPResponse
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -91,13 +91,16 @@ class Stream:
         self._answer = answer
         self.status = answer.status
         self.text = ""
+        self.is_cut = False
 
     def until(self, *texts: str) -> str:
         """Read until one of these stands there in any spelling, or to the end; return all that was read."""
         while not any(one in self.text for text in texts for one in spellings(text)):
             try:
                 part = self._answer.read1(65_536)
-            except (ConnectionError, ValueError):
+            except (ConnectionError, ValueError, HTTPException):
+                # Why told: a server cuts the stream of a caller who is gone, so that nobody takes it for whole.
+                self.is_cut = True
                 break
             if not part:
                 break

@@ -4,9 +4,9 @@ Not whose process is at the other end of a unix socket: gRPC for Python does not
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
 __all__ = ["Asking", "Certificate", "address_of", "certificate_of", "token_of"]
@@ -23,8 +23,8 @@ class Asking(Protocol):
     def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None:
         """Return what it carries beside its message."""
 
-    def auth_context(self) -> Mapping[str, Sequence[bytes]]:
-        """Return what TLS has found out about the other end."""
+    def auth_context(self) -> Mapping[str, Any]:
+        """Return what TLS has found out about the other end: lists of bytes, whatever grpc's stubs say."""
 
     def peer(self) -> str:
         """Return the address of the other end."""
