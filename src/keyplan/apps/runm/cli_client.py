@@ -113,7 +113,7 @@ def helpenv() -> None:
 _HINTS: Final = {
     f"{word} is required in session.": f" Give --{word} or set RUNM_{word.upper()}."
     for word in ("user", "partition", "project")
-} | {"partition is required.": " Give --partition, or name it in the file."}
+} | {f"{word} is required.": f" Give --{word}, or name it in the file." for word in ("partition", "project")}
 """What the service cannot know: how its caller says who calls."""
 
 
