@@ -198,12 +198,12 @@ def test_who_still_takes_an_answer_is_not_idle() -> None:
         protocol = connected(wire, PlainTextResponse("x" * 3_000_000))
         protocol.data_received(REQUEST)
         await asyncio.sleep(149)
-        assert not wire.is_closed
+        assert not wire.is_closing()
         protocol.data_received(REQUEST)
         await asyncio.sleep(149)
-        assert not wire.is_closed
+        assert not wire.is_closing()
         await asyncio.sleep(12)
-        assert wire.is_closed
+        assert wire.is_closing()
         assert not wire.is_cut
         protocol.connection_lost(None)
 
@@ -248,10 +248,10 @@ def test_a_head_that_comes_whole_in_pieces_is_answered() -> None:
         for _ in range(3):
             for part in (REQUEST[:20], REQUEST[20:30], REQUEST[30:]):
                 await asyncio.sleep(4)
-                assert not wire.is_closed
+                assert not wire.is_closing()
                 protocol.data_received(part)
         await asyncio.sleep(4)
-        assert not wire.is_closed
+        assert not wire.is_closing()
         await asyncio.sleep(2)
         protocol.connection_lost(None)
         return wire.is_closed

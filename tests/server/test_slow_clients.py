@@ -339,7 +339,7 @@ def ends(client: tuple[str, int] | None) -> Scope:
 def test_what_counts_as_one_address() -> None:
     class Known(Peer):
         def __init__(self, user: User | None) -> None:
-            self.user = user  # type: ignore[misc]
+            self.user = user
 
     nobody = Known(None)
     proxies = TrustedProxies.of_texts(["192.0.2.1"])

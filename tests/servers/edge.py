@@ -39,8 +39,12 @@ class EdgeServer:
         self.path = path
         options = ServerOptions("memory:", access=access or Access(), bounds=bounds or EdgeBounds())
         if authority is not None:
-            files = {"tls_certificate": authority.certificate("server"), "tls_key": authority.key("server")}
-            options = replace(options, **files, tls_client_authority=authority.ca)
+            options = replace(
+                options,
+                tls_certificate=authority.certificate("server"),
+                tls_key=authority.key("server"),
+                tls_client_authority=authority.ca,
+            )
         self._listener = listener(f"unix:{path}" if path else "127.0.0.1:0", allow_remote=False)
         self._application = Application.build(self.engine, builders, access=options.access, bounds=options.bounds)
         self._server = uvicorn.Server(uvicorn_config(self._application, options))

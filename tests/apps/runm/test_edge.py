@@ -12,7 +12,7 @@ import pytest
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from keyplan.access import AccessFile
-from keyplan.apps.runm import cli_client, dispatch
+from keyplan.apps.runm import cli_client
 from keyplan.apps.runm.asking import address_of, certificate_of, token_of
 from keyplan.apps.runm.authorizer import Authorizer
 from keyplan.apps.runm.client import Connection, RunmClient
@@ -22,6 +22,7 @@ from keyplan.apps.runm.process import ServeChoices, run_server
 from keyplan.apps.runm.server import Listening, serving
 from keyplan.apps.runm.settings import ServeSettings
 from keyplan.apps.runm.start import ensure_started
+from keyplan.apps.runm.wire_table import messages
 from keyplan.errors import InvalidInputError
 from keyplan.server import Role, Token
 from keyplan.store import Store
@@ -346,7 +347,7 @@ def test_a_list_that_is_being_sent_ends_when_its_caller_may_have_it_no_more(
     handlers: list[Any] = [*dispatcher.handlers()]
     found = [one.service(Details("/runm.RunmMetadata/partition_find")) for one in handlers]
     (method,) = [one for one in found if one is not None]
-    request = dispatch.messages.PartitionFindRequest(
+    request = messages.PartitionFindRequest(
         session={"user": "root", "project": "p1", "partition": WEST}
     ).SerializeToString()
 
