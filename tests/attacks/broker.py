@@ -1,6 +1,6 @@
 """The attacks on the service broker: a place is an instance of its name, with what its platform keeps there."""
 
-from typing import Final
+from typing import Any, Final
 
 from msgspec import json
 
@@ -22,7 +22,7 @@ READS: Final = (
     " operation:getLastOperation operation:getLastBindingOperation"
 )
 WRITES: Final = "operation:provision operation:updateInstance operation:deprovision operation:bind operation:unbind"
-IDS: Final = {"service_id": SERVICE, "plan_id": SOLO}
+IDS: Final[dict[str, Any]] = {"service_id": SERVICE, "plan_id": SOLO}
 
 
 class BrokerRow(Row):

@@ -102,7 +102,9 @@ def watch_all(attacker: Attacker) -> Answer:
 
 @ROW.attack("watch past")
 def watch_past(attacker: Attacker) -> Answer:
-    return watched(attacker, f"{area_of(attacker)}/changes?after=1")
+    whole = watched(attacker, f"/explore/in/-/changes?hex={hex_of(attacker.place.prefix)}&after=1")
+    own = watched(attacker, f"{area_of(attacker)}/changes?after=1")
+    return Answer(own.status, own.text + whole.text)
 
 
 @ROW.attack("page token")

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -58,7 +59,7 @@ def test_who_is_named_no_more_leaves_nothing_behind(memory: MemoryEngine, file: 
         context = context_of(memory, access)
         store = await context.store_of(Caller(Role.CLIENT, "bank"))
         kept = store.kept(lambda _store: Watches(context))
-        left = [weakref.ref(store), weakref.ref(kept)]
+        left: list[weakref.ref[Any]] = [weakref.ref(store), weakref.ref(kept)]
         assert await context.store_of(Caller(Role.CLIENT, "bank")) is store
         del store, kept
         name_only(file, "shop")

@@ -149,7 +149,7 @@ def test_a_principal_waits_as_itself(site: Site) -> None:
     site.run(act)
 
 
-@pytest.mark.parametrize("path", ["/api/watch?revision=0", "/api/watch?tick=1000", "/api/logs"])
+@pytest.mark.parametrize("path", ["/api/watch?revision=0", "/api/watch?tick=1000&epoch=1", "/api/logs"])
 def test_who_waits_is_told_nothing_once_their_grant_has_gone(
     tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
