@@ -71,8 +71,12 @@ class CallbackFailedError(Exception):
 
 
 def cluster_data_of(state: InstanceState) -> ClusterData:
-    """Return what is kept of an instance."""
-    return ClusterData(**{name: getattr(state, name) for name in ClusterData.__struct_fields__})
+    """Return what is kept of an instance, its passwords in clear. Raises SecretKeyError, CorruptionError."""
+    data = ClusterData(**{name: getattr(state, name) for name in ClusterData.__struct_fields__})
+    data.admin_credentials = data.admin_credentials.opened()
+    data.superuser_credentials = data.superuser_credentials.opened()
+    data.replication_credentials = data.replication_credentials.opened()
+    return data
 
 
 def read_callbacks(path: Path) -> Callbacks:

@@ -28,7 +28,14 @@ from keyplan.apps.patroni.records import Cell, NodeOrder, NodeReport
 from keyplan.apps.patroni.registrar import CELL_LEASE_SECONDS, Registrar
 from keyplan.apps.patroni.store_memory import StoreMemory
 from keyplan.engine import SYSTEM_CLOCK, Clock
-from keyplan.errors import ConflictError, CorruptionError, EngineError, InvalidInputError, LeaseNotFoundError
+from keyplan.errors import (
+    ConflictError,
+    CorruptionError,
+    EngineError,
+    InvalidInputError,
+    LeaseNotFoundError,
+    SecretKeyError,
+)
 from keyplan.layout import ChangeKind, Changes
 from keyplan.store import Store
 
@@ -200,7 +207,7 @@ class CellAgent:
                 self._remove_node(name, order)
             else:
                 self._run_node(name, order)
-        except (CorruptionError, InvalidInputError, OSError) as error:
+        except (CorruptionError, SecretKeyError, InvalidInputError, OSError) as error:
             self._note_fault(name, order, str(error))
         else:
             self._faults.pop(name, None)
@@ -276,10 +283,13 @@ class CellAgent:
             self._nodes[name] = node
             self._memory.note_revision()
             LOGGER.info("node %s of %s is new, on port %d", name, order.instance, plan.port)
+            node.keep()
         else:
             _require_same_instance(node, order, "it is ordered")
-            node.move_to(self._gateway(order))
-        node.keep()
+            try:
+                node.move_to(self._gateway(order))
+            finally:
+                node.keep()  # Why: one that cannot be told of another token goes on with the one that it has.
         self._registrar.report(name, self._report(node))
         self._registrar.register(name, node.address if node.postmaster is not None else "")
 
@@ -314,9 +324,9 @@ class CellAgent:
             address=settings.cell.host,
             port=free[0],
             rest_port=free[1],
-            superuser=order.superuser,
-            replication=order.replication,
-            rest=order.rest,
+            superuser=order.superuser.opened(),
+            replication=order.replication.opened(),
+            rest=order.rest.opened(),
             gateway=self._gateway(order),
             parameters=dict(settings.parameters),
             dynamic=merged(settings.dynamic, order.patroni),
@@ -328,9 +338,14 @@ class CellAgent:
     def _gateway(self, order: NodeOrder) -> Gateway:
         """How a node finds its store: as its cluster, unless the cell was given a password for all."""
         gateway = self._settings.gateway
-        if gateway.password.reveal() or not order.store.password.reveal():
+        if gateway.password.reveal():
             return gateway
-        return msgspec.structs.replace(gateway, username=order.store.username, password=order.store.password)
+        own = order.store.opened()
+        return (
+            msgspec.structs.replace(gateway, username=own.username, password=own.password)
+            if own.password.reveal()
+            else gateway
+        )
 
     def _leave_unordered(self, name: str) -> None:
         """Leave a node as it is, running or not, and say that nobody has ordered it; one whose order is damaged runs on."""

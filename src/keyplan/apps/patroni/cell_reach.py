@@ -44,4 +44,4 @@ def cell_store(store: Store, cell: str, *, hostname: str, image: str = DEFAULT_I
         leases=OwnedLeases(store.engine, owner, LEASE_MARKS),
         closes_inner=False,
     )
-    return Store(confined)
+    return Store(confined, secrets=store.secrets)

@@ -15,7 +15,7 @@ from keyplan.access import Grant, OnPrefix, Principal, TokenSum, sum_of_token
 from keyplan.apps.patroni.cluster_login import ensure_login, principal_name
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.records import InstanceState
-from keyplan.errors import ConflictError, CorruptionError, EngineError
+from keyplan.errors import ConflictError, CorruptionError, EngineError, KeyplanError, SecretKeyError
 from keyplan.layout import Changes
 from keyplan.operations import Act
 from keyplan.server import LOGGER
@@ -36,7 +36,7 @@ def cluster_prefix(instance: str) -> bytes:
 
 
 def principal_of(instance: str, state: InstanceState) -> Principal:
-    """Return the principal of a cluster; one without a token is nobody who could ask."""
+    """Return the principal of a cluster; without a token nobody could ask as it. Raises SecretKeyError, CorruptionError."""
     current, former = (one.password.reveal() for one in (state.store_credentials, state.former_store_credentials))
     tokens = [TokenSum(sum_of_token(current))] if current else []
     if former and former != current:
@@ -114,7 +114,7 @@ class ClusterPrincipals:
         """Give a token to each cluster that has none: the change that this makes is learnt as any other."""
         for instance in [name for name, principal in self._known.items() if not principal.tokens]:
             # Why passed over: it is tried again with the next step, and what cannot be read was logged.
-            with suppress(ConflictError, CorruptionError):
+            with suppress(ConflictError, CorruptionError, SecretKeyError):
                 ensure_login(self._store, instance)
 
     def _begin(self) -> None:
@@ -133,14 +133,23 @@ class ClusterPrincipals:
                 if change.new is None:
                     principals.pop(change.key, None)
                 else:
-                    principals[change.key] = self._same(change.key, principal_of(change.key, change.new))
+                    self._learn(change.key, change.new, principals)
         except CorruptionError as error:
-            instance = cast("str", error.facts["key"])
-            LOGGER.error(
-                "an instance cannot be read; its principal stays as it was", extra={"facts": {"error": str(error)}}
-            )
-            if instance in self._known:
-                principals[instance] = self._known[instance]
+            self._leave_as_it_was(cast("str", error.facts["key"]), error, principals)
+
+    def _learn(self, instance: str, state: InstanceState, principals: dict[str, Principal]) -> None:
+        try:
+            principal = principal_of(instance, state)
+        except (CorruptionError, SecretKeyError) as error:
+            self._leave_as_it_was(instance, error, principals)
+        else:
+            principals[instance] = self._same(instance, principal)
+
+    def _leave_as_it_was(self, instance: str, error: KeyplanError, principals: dict[str, Principal]) -> None:
+        facts = {"instance": instance, "error": str(error)}
+        LOGGER.error("an instance cannot be read; its principal stays as it was", extra={"facts": facts})
+        if instance in self._known:
+            principals[instance] = self._known[instance]
 
     def _same(self, instance: str, principal: Principal) -> Principal:
         """Return a principal, as the object that it was before if it has not changed."""

@@ -194,6 +194,13 @@ class Credentials(Struct, kw_only=True):
     username: str = ""
     password: Secret[str] = field(default_factory=_no_password)
 
+    def opened(self) -> "Credentials":
+        """Return it with the password in clear, for what is kept outside the store: a sealed one opens in its place alone.
+
+        Raises SecretKeyError, CorruptionError.
+        """
+        return Credentials(username=self.username, password=Secret(self.password.reveal()))
+
 
 class NodeState(Struct, kw_only=True):
     """A node as the broker's record of its instance lists it."""
