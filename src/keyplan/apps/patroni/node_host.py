@@ -23,8 +23,10 @@ NODE_USER_DEFAULT: Final = "postgres"
 
 _DEBIAN_PROGRAMS: Final = Path("/usr/lib/postgresql")
 _VERSION: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3})?")
+_NO_SITE: Final = "-S"
+"""Why: the packages are ours, by PYTHONPATH. A machine's own would mix with them: an old OpenSSL breaks on new cryptography."""
 _PROBE_SECONDS_MAX: Final = 60
-_PROBE: Final = "import patroni, psycopg, sys; print('%d.%d' % sys.version_info[:2])"
+_PROBE: Final = "import etcd, patroni, psycopg, sys; print('%d.%d' % sys.version_info[:2])"
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Host:
     def patroni(self, configuration: Path) -> list[str]:
         """The command that runs a node."""
         # Why the script: Patroni starts itself again by its path, and as a module it would find its own `collections` first.
-        return as_user(self.user, self.python, str(self.script), str(configuration))
+        return as_user(self.user, self.python, _NO_SITE, str(self.script), str(configuration))
 
     def environment(self, home: Path) -> Mapping[str, str]:
         """All that a node's processes see of the environment: nothing of the agent's, which may hold secrets."""
@@ -155,7 +157,7 @@ def _python(user: str) -> str:
     for candidate in (sys.executable, f"/usr/bin/python{version}", "/usr/bin/python3"):
         try:
             asked = subprocess.run(  # noqa: S603  # Why: the words are this module's own.
-                as_user(user, candidate, "-c", _PROBE),
+                as_user(user, candidate, _NO_SITE, "-c", _PROBE),
                 capture_output=True,
                 text=True,
                 check=False,
