@@ -13,6 +13,7 @@ from keyplan.apps.cloudchamber.refusals import RefusedError
 from keyplan.apps.cloudchamber.sessions import AuthenticatedRequest, SessionTable
 from keyplan.apps.cloudchamber.stepper import Stepper
 from keyplan.apps.cloudchamber.waiting import Waiting, Wakeup
+from keyplan.errors import AccessDeniedError
 from keyplan.layout import Versioned
 from keyplan.server import Closing
 from keyplan.testing.faults import FakeClock
@@ -232,6 +233,27 @@ def test_a_client_that_is_gone_waits_no_longer() -> None:
         with pytest.raises(RefusedError) as caught:
             await waiting.until(lambda: False, AuthenticatedRequest(Request({"type": "http"}, gone), session), Wakeup())
         assert caught.value.status == 503
+
+    asyncio.run(act())
+
+
+def test_a_principal_whose_grant_has_gone_is_not_told_that_it_is_over() -> None:
+    async def still_here() -> dict[str, str]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def denied() -> None:
+        raise AccessDeniedError(who="robot", act="read", where="operation:getWatch")
+
+    async def act() -> None:
+        clock = FakeClock()
+        waiting = Waiting(clock, Closing(), SessionTable(clock, inactivity_seconds=60, sessions_max=1))
+        request = Request({"type": "http"}, still_here)
+        with pytest.raises(AccessDeniedError):
+            await waiting.until(lambda: True, AuthenticatedRequest(request, None, "robot", denied), Wakeup())
+        with pytest.raises(RefusedError) as caught:
+            await waiting.until(lambda: True, AuthenticatedRequest(request, None, "robot"), Wakeup())
+        assert caught.value.status == 403
 
     asyncio.run(act())
 
