@@ -54,10 +54,10 @@ class Stands:
                 if not folder.exists():
                     shutil.copytree(template, folder)
             with ExitStack() as stack:
-                options = {"durability": durability} | ({} if has_history else {"history": "off"})
-                store = stack.enter_context(keyplan.open(f"lmdb:{folders[0]}", **options))
+                options = f"durability={durability}" + ("" if has_history else "&history=off")
+                store = stack.enter_context(keyplan.open(f"lmdb:{folders[0]}?{options}"))
                 # Why opened by keyplan first: it notices that the folder is a copy, and leaps; both must count from there.
-                keyplan.open(f"lmdb:{folders[1]}", **options).close()
+                keyplan.open(f"lmdb:{folders[1]}?{options}").close()
                 by_hand = open_by_hand(folders[1], has_history=has_history, durability=durability)
                 yield Stand(store, Inventory(store), stack.enter_context(by_hand), folders[0], size)
         finally:

@@ -228,7 +228,8 @@ def add_secret_key(path: Path, key_id: str, key: bytes) -> None:
     """
     target = Path(os.path.realpath(path))
     with folder_turn(target.parent):
-        keys, found = {}, None
+        keys: dict[str, bytes] = {}
+        found = None
         if target.exists():
             keys, _ = _read_keys(_file_text(target), str(path))
             found = target.stat()

@@ -63,7 +63,7 @@ def open_keyspace_url(
 
     Closing it closes the engine. Raises EngineOpenError, and what `open_key_space` raises.
     """
-    engine = open_store(url, **options).engine
+    engine = open_store(url, secrets=None, **options).engine
     try:
         return open_key_space(
             engine,
