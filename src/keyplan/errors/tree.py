@@ -477,6 +477,7 @@ class SecretKeyError(KeyplanError):
     code = "secret-key"
     summary = "the key of a sealed secret is not here"
     exit_code = 12
+    http_status = 503
     grpc_status = GrpcStatus.FAILED_PRECONDITION
 
 
