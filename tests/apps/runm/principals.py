@@ -12,6 +12,7 @@ from keyplan.access import AccessFile
 from keyplan.apps.runm.deployment import Deployment, Rulings
 from keyplan.apps.runm.server import Listening, serving
 from keyplan.apps.runm.start import ensure_started
+from keyplan.engine import SYSTEM_CLOCK
 from keyplan.store import Store
 from tests.apps.runm.client import EAST, WEST, Client
 
@@ -67,16 +68,31 @@ def access_text(principals: Mapping[str, Mapping[str, tuple[str, ...]]] = PRINCI
     return "\n".join(lines) + "\n"
 
 
+class ClockAhead:
+    """The system's clock, which can be put forward."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return SYSTEM_CLOCK.monotonic() + self.seconds
+
+    def wall(self) -> float:
+        return SYSTEM_CLOCK.wall()
+
+    def epoch(self) -> bytes:
+        return SYSTEM_CLOCK.epoch()
+
+
 @dataclass
 class Guarded:
-    """A running service with an access file; `clock` is what the file is looked at by."""
+    """A running service with an access file; `clock` is what the file is looked at by, and what guesses come back by."""
 
     store: Store
     deployment: Deployment
     address: str
     path: Path
     stack: ExitStack
-    now: float = 0.0
+    clock: ClockAhead
 
     def by(self, name: str | None, service: str = "RunmMetadata") -> Client:
         """A client with a principal's token; None: without a token."""
@@ -87,7 +103,7 @@ class Guarded:
     def change(self, principals: Mapping[str, Mapping[str, tuple[str, ...]]]) -> None:
         """Write the access file anew, and let the service see it."""
         self.path.write_text(access_text(principals))
-        self.now += 60
+        self.clock.seconds += 60
 
 
 @contextmanager
@@ -96,11 +112,12 @@ def guarded(store: Store, tmp_path: Path, rulings: Rulings | None = None) -> Ite
     path = tmp_path / "access.toml"
     path.touch(mode=0o600)
     path.write_text(access_text())
-    deployment = Deployment(store, rulings=rulings or Rulings())
+    clock = ClockAhead()
+    deployment = Deployment(store, rulings=rulings or Rulings(), clock=clock)
     ensure_started(deployment)
     with ExitStack() as stack:
-        found = Guarded(store, deployment, "", path, stack)
-        access = AccessFile(path, monotonic=lambda: found.now)
+        found = Guarded(store, deployment, "", path, stack, clock)
+        access = AccessFile(path, monotonic=clock.monotonic)
         running = stack.enter_context(serving(deployment, Listening(("127.0.0.1:0",)), access=access))
         (found.address,) = running.addresses
         root = found.by("root")
