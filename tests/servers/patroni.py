@@ -33,6 +33,8 @@ _PROGRAMS: Final = sorted(Path("/usr/lib/postgresql").glob("*/bin")) if Path("/u
 _USER: Final = "postgres"
 _SCRIPT: Final = Path(sys.prefix) / "bin" / "patroni"
 """Why the script: Patroni starts itself again by its path, and as a module it would find its own `collections` first."""
+_NO_SITE: Final = "-S"
+"""Why: packages of the system's own Python do not fit those beside this one; Debian's OpenSSL, for one, our cryptography."""
 _STOP_SECONDS_MAX: Final = 30.0
 _DYNAMIC: Final[Mapping[str, Any]] = {
     # Why these: Patroni's least TTL is 20 s, and a short loop notices everything else soon.
@@ -86,25 +88,25 @@ def _environment(home: str) -> dict[str, str]:
 
 
 @cache
-def _python() -> str:
-    """Return an interpreter that the unprivileged user may run, of the version that the packages are for."""
+def _python() -> tuple[str, ...]:
+    """Return an interpreter that the unprivileged user may run, of the version that the packages are for, with its option."""
     for candidate in (sys.executable, "/usr/bin/python3"):
         asked = subprocess.run(
-            _as_user(candidate, "-c", "import patroni, psycopg, sys; print('%d.%d' % sys.version_info[:2])"),
+            _as_user(candidate, _NO_SITE, "-c", "import patroni, psycopg, sys; print('%d.%d' % sys.version_info[:2])"),
             capture_output=True,
             text=True,
             check=False,
             env=_environment("/tmp"),
         )
         if asked.stdout.strip() == f"{sys.version_info[0]}.{sys.version_info[1]}":
-            return candidate
+            return candidate, _NO_SITE
     raise LookupError(f"no Python {sys.version_info[0]}.{sys.version_info[1]} that the user {_USER} may run")
 
 
 def write_patroni(file: Path) -> None:
     """Write a program that is Patroni for the user who may run PostgreSQL, as their own installation would be."""
     settings = "".join(f"export {name}='{value}'\n" for name, value in _environment("/nonexistent").items())
-    file.write_text(f'#!/bin/sh\n{settings}exec {_python()} {_SCRIPT} "$@"\n')
+    file.write_text(f'#!/bin/sh\n{settings}exec {" ".join(_python())} {_SCRIPT} "$@"\n')
     file.chmod(0o755)
 
 
@@ -191,7 +193,7 @@ class PatroniNode:
         """Start Patroni; PostgreSQL follows by itself."""
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                _as_user(_python(), str(_SCRIPT), str(self.configuration)),
+                _as_user(*_python(), str(_SCRIPT), str(self.configuration)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -319,7 +321,7 @@ class PatroniNode:
     def patronictl(self, *arguments: str, typed: str = "") -> str:
         """Run patronictl with this node's configuration, and `typed` as its input; return what it prints."""
         done = subprocess.run(
-            _as_user(_python(), "-c", "from patroni.ctl import ctl; ctl()", "-c", str(self.configuration), *arguments),
+            _as_user(*_python(), "-c", "from patroni.ctl import ctl; ctl()", "-c", str(self.configuration), *arguments),
             capture_output=True,
             text=True,
             check=False,
