@@ -251,7 +251,7 @@ class Node:
         """
         owner = owner_of(self._home) if self.plan.user else None
         # Trap: a home that was not given away yet is the agent's own.
-        strays = [] if owner in {None, os.geteuid(), 0} else list(processes_of_user(owner))
+        strays = [] if owner is None or owner in {os.geteuid(), 0} else list(processes_of_user(owner))
         for process in strays:
             process.send(signal.SIGKILL)
         return bool(strays)

@@ -25,9 +25,11 @@ class Asking(Protocol):
 
     def auth_context(self) -> Mapping[str, Any]:
         """Return what TLS has found out about the other end: lists of bytes, whatever grpc's stubs say."""
+        ...
 
     def peer(self) -> str:
         """Return the address of the other end."""
+        ...
 
 
 class Certificate(NamedTuple):
