@@ -8,7 +8,10 @@ import httpx
 import pytest
 
 from keyplan.engine import Commit, MemoryEngine, Put
+from keyplan.errors import KeySpaceNotFoundError
+from keyplan.keyspace import KeySpace
 from keyplan.server import PolicyAccess, service_builders
+from keyplan.server.explorer.areas import SeenKeySpaces
 from tests.attacks.form import Attacker
 from tests.attacks.world import BANK, SHOP, TOKENS, VALUE, World
 from tests.servers.gateways import GatewayServer
@@ -54,6 +57,20 @@ def test_the_first_page_counts_what_is_seen(server: GatewayServer, world: World)
     assert shop["layouts"] == []
     assert [one["first_key"] for one in cell["unmanaged"]] == ["/service/batman/known"]
     assert shop["unmanaged"] == []
+
+
+def test_a_key_space_that_goes_while_the_first_page_is_made_hides_no_other(
+    server: GatewayServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = SeenKeySpaces.figures_of
+
+    def gone(self: SeenKeySpaces, keyspace: KeySpace) -> tuple[Any, Any]:
+        if keyspace.name == BANK.keyspace:
+            raise KeySpaceNotFoundError(name=keyspace.name)
+        return figures(self, keyspace)
+
+    monkeypatch.setattr(SeenKeySpaces, "figures_of", gone)
+    assert [one["name"] for one in page(server, "ada", "/")["keyspaces"]] == [SHOP.keyspace]
 
 
 def test_an_area_is_the_own_key_space_without_its_prefix(server: GatewayServer) -> None:

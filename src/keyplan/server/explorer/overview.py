@@ -1,9 +1,10 @@
 """The first page and those of areas: who owns what, and how full it is. All counts are bounded, and say so."""
 
+from contextlib import suppress
 from itertools import islice
 
 from keyplan.engine import ALL_KEYS, Engine, KeyRange, Snapshot
-from keyplan.errors import CorruptionError
+from keyplan.errors import CorruptionError, KeySpaceError
 from keyplan.keyspace import KeySpace, Unmanaged
 from keyplan.layout import BoundCounter, BoundIndex, BoundLayout, BoundTable, ItemSpec, shown_key
 from keyplan.server.explorer.answers import (
@@ -101,7 +102,11 @@ def area_crumbs(area: Area) -> list[Crumb]:
 
 def _keyspaces(areas: Areas, page: str) -> tuple[list[KeySpaceView], str]:
     found = areas.registry.page(page, limit=KEYSPACES_LIMIT)
-    views = [_keyspace_view(areas, areas.of_keyspace(keyspace), keyspace) for keyspace in found.keyspaces]
+    views: list[KeySpaceView] = []
+    for keyspace in found.keyspaces:
+        # Why passed over: it was deleted, or is granted no more, since the list was read; all others are shown.
+        with suppress(KeySpaceError):
+            views.append(_keyspace_view(areas, areas.of_keyspace(keyspace), keyspace))
     return views, found.next_page_token
 
 
