@@ -233,6 +233,15 @@ def test_whoever_comes_after_a_start_finds_its_process(tmp_path: Path) -> None:
         until(lambda: not first.is_alive, 30, lambda: "it is killed")  # noqa: B023
 
 
+def test_a_start_beside_another_is_refused_in_words(tmp_path: Path) -> None:
+    process = Spawned(tmp_path / "process")
+    with process.file.open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(InvalidInputError, match="another start of it goes on: try again"):
+            process.start(["/bin/true"], environment={}, log=tmp_path / "log")
+    assert not process.is_alive
+
+
 def test_a_start_that_does_not_end_is_told_and_stops_no_other_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -227,6 +227,8 @@ def spawn(
                     env=dict(environment),
                     start_new_session=True,
                 )
+    except BlockingIOError:
+        raise InvalidInputError(source=str(file), problem="another start of it goes on: try again") from None
     except OSError as error:
         raise InvalidInputError(source=str(error.filename or source), problem=error.strerror or "no start") from error
 

@@ -16,7 +16,7 @@ from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.logs import CALL, LOGGER
 from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
 from keyplan.apps.runm.refusal import RefusedError, denied, invalid
-from keyplan.apps.runm.refusals import REFUSALS, Refusals
+from keyplan.apps.runm.refusal_log import REFUSALS, Refusals
 from keyplan.apps.runm.watch_places import WatchPlaces
 from keyplan.apps.runm.wire_table import RUNM, messages
 from keyplan.audit_log import Asker

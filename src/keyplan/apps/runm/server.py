@@ -20,7 +20,7 @@ from keyplan.apps.runm.authorizer import Authorizer
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.dispatch import STATUS_CODES, WORKERS, Dispatcher
 from keyplan.apps.runm.refusal import RefusedError
-from keyplan.apps.runm.refusals import Refusals
+from keyplan.apps.runm.refusal_log import Refusals
 from keyplan.apps.runm.wire_table import RUNM, messages
 from keyplan.errors import InvalidInputError
 from keyplan.grpc_status import GrpcStatus
