@@ -34,7 +34,7 @@ CALLERS: Final = (
     "src/keyplan/codec/secrets.py",
     "src/keyplan/codec/serialized_forms.py",
     "src/keyplan/layout/entries.py",
-    "src/keyplan/maintenance/migration/transform.py",
+    "src/keyplan/maintenance/migration/functions.py",
 )
 """They call what an application wrote: a record's class, an index function, a conversion. It may raise anything."""
 CLOCK_AND_CHANCE: Final = ("time.time", "time.sleep", "time.monotonic", "time.perf_counter", "random.")

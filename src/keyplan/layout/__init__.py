@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         has_same_entries,
         layout_spec_of,
         pair_items,
+        plain_shape,
     )
     from keyplan.layout.render import render_docs, render_map
     from keyplan.layout.rules import (
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
         Rule,
         Severity,
         collisions_of,
+        key_below,
         lint,
         lint_prefix,
     )
@@ -163,6 +165,7 @@ __all__ = [
     "field_labels",
     "has_same_entries",
     "holds_secrets",
+    "key_below",
     "key_of_words",
     "kind_in_words",
     "layout_class_of",
@@ -174,6 +177,7 @@ __all__ = [
     "pair_items",
     "plain_field",
     "plain_key",
+    "plain_shape",
     "plain_value",
     "prefix_of_words",
     "raw_key_of",
@@ -193,12 +197,12 @@ __all__ = [
 _MODULES: Final = {
     "difference": (
         *("CHANGE_CODES", "Impact", "KeyRelation", "LayoutChange", "LayoutPairs", "compare_keys", "differences"),
-        *("field_labels", "has_same_entries", "layout_spec_of", "pair_items"),
+        *("field_labels", "has_same_entries", "layout_spec_of", "pair_items", "plain_shape"),
     ),
     "render": ("render_docs", "render_map"),
     "rules": (
         *("RULES", "EngineLimits", "Finding", "LintReport", "Rule", "Severity"),
-        *("collisions_of", "lint", "lint_prefix"),
+        *("collisions_of", "key_below", "lint", "lint_prefix"),
     ),
 }
 """Imported when a name is first used. Why: half of this package compares, judges and prints layouts; programs never do."""

@@ -4,7 +4,7 @@ from keyplan.layout.difference.change import CHANGE_CODES, Impact, LayoutChange
 from keyplan.layout.difference.differences import differences, layout_spec_of
 from keyplan.layout.difference.indexes import has_same_entries
 from keyplan.layout.difference.keys import KeyRelation, compare_keys
-from keyplan.layout.difference.pairing import LayoutPairs, field_labels, pair_items
+from keyplan.layout.difference.pairing import LayoutPairs, field_labels, pair_items, plain_shape
 
 __all__ = [
     "CHANGE_CODES",
@@ -18,4 +18,5 @@ __all__ = [
     "has_same_entries",
     "layout_spec_of",
     "pair_items",
+    "plain_shape",
 ]

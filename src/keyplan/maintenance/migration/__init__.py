@@ -2,22 +2,24 @@
 
 from keyplan.maintenance.migration.cleaning import CleanUpReport, clean_up_migration
 from keyplan.maintenance.migration.driver import MigrationReport, migrate
+from keyplan.maintenance.migration.functions import Conversion, Keyed, Transform
 from keyplan.maintenance.migration.marks import Migrations
 from keyplan.maintenance.migration.merge import Contest
 from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep
 from keyplan.maintenance.migration.planner import plan_migration
-from keyplan.maintenance.migration.transform import Conversion
 from keyplan.maintenance.migration.verify import Verification
 
 __all__ = [
     "CleanUpReport",
     "Contest",
     "Conversion",
+    "Keyed",
     "MigrationPhase",
     "MigrationPlan",
     "MigrationReport",
     "MigrationStep",
     "Migrations",
+    "Transform",
     "Verification",
     "clean_up_migration",
     "migrate",

@@ -1,27 +1,57 @@
-"""Decisions about many records: read from one snapshot, carried out in as few commits as the engine takes."""
+"""Decisions about many units: read from one snapshot, carried out in as few commits as the engine takes."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
 
-from keyplan.engine import Commit, ended_lease_is_conflict
+from keyplan.engine import Commit, Engine, KeyRange, ended_lease_is_conflict
 from keyplan.errors import CommitConflictError
-from keyplan.jobs import JOB_BYTES_MAX, CommitRoom, Lookup, halved, joined
+from keyplan.jobs import BATCH_KEYS_MAX, JOB_BYTES_MAX, CommitRoom, Lookup, batch_of, halved, joined
 from keyplan.maintenance.migration.merge import Contest, Decision, Outcome
+from keyplan.maintenance.migration.route import Route, units_of
 from keyplan.maintenance.migration.run_state import Run
 from keyplan.store import Backoff
 
-__all__ = ["Batches", "Decider"]
+__all__ = ["Batches", "Decider", "UnitBatch", "unit_batches"]
+
+
+class UnitBatch(NamedTuple):
+    """Units of one source of a route, and the raw key behind the last that was looked at."""
+
+    place: int
+    units: Sequence[bytes]
+    end: bytes
+
+
+def unit_batches(
+    engine: Engine, route: Route, *, start: bytes = b"", keys_max: int = BATCH_KEYS_MAX
+) -> Iterator[UnitBatch]:
+    """Yield the units of a route whose old records are there, batch by batch; of the first source from `start` on.
+
+    No snapshot is open while the caller works.
+    """
+    for place, source in enumerate(route.sources):
+        key_range = KeyRange(*source.keys.range(()))
+        if place == 0:
+            key_range = KeyRange(max(start, key_range.start), key_range.end)
+        while not key_range.is_empty:
+            with engine.snapshot() as snapshot:
+                batch = batch_of(snapshot, key_range, keys_max)
+                units = tuple(units_of(route, place, batch, Lookup(snapshot)))
+            if not batch:
+                break
+            key_range = KeyRange(batch[-1].key + b"\x00", key_range.end)
+            yield UnitBatch(place, units, key_range.start)
 
 
 class Decider(Protocol):
     """Says what to do about one record."""
 
-    def keys_of(self, old_key: bytes) -> list[bytes]:
+    def keys_of(self, unit: bytes) -> list[bytes]:
         """The raw keys that a decision looks at first."""
         ...
 
-    def decide(self, old_key: bytes, read: Lookup) -> Decision:
-        """Say what to do about the record at an old raw key, from one snapshot."""
+    def decide(self, unit: bytes, read: Lookup) -> Decision:
+        """Say what to do about a unit, from one snapshot."""
         ...
 
 

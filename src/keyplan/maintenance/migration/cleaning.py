@@ -15,10 +15,10 @@ from keyplan.jobs import Progress, Stop, StopCheck, Teller, as_read, batches_of,
 from keyplan.layout import BoundIndex, BoundTable, shown_key
 from keyplan.maintenance.claims import standing_claims
 from keyplan.maintenance.index_states import read_index_state
-from keyplan.maintenance.migration.batching import Batches
+from keyplan.maintenance.migration.batching import Batches, unit_batches
 from keyplan.maintenance.migration.driver import move_counter
 from keyplan.maintenance.migration.marks import Stage, seen_state
-from keyplan.maintenance.migration.merge import Contest, Merger, Outcome
+from keyplan.maintenance.migration.merge import Contest, Merger
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.removal import Remover
 from keyplan.maintenance.migration.run_state import Run, end_run, refuse_readers, remove_leftovers, take_over
@@ -28,8 +28,6 @@ from keyplan.store import Backoff, IndexStage, Store, index_state_key
 __all__ = ["CleanUpReport", "clean_up_migration"]
 
 _CONTESTS_MAX: Final = 100
-
-_RECORD_AND_MARK: Final = 2
 
 
 @dataclass
@@ -137,22 +135,20 @@ class _Cleaning:
     # ---- records -----------------------------------------------------------------------------------------------------------
 
     def _remove_records(self, run: Run, work: TableWork) -> None:
-        merger = Merger(self._plan.id, work.converter, is_switched=True)
+        merger = Merger(self._plan.id, work.route, is_switched=True)
         takes_vanished = self._takes_vanished(work.name)
-        remover = Remover(self._plan.id, work.converter, takes_vanished=takes_vanished)
+        remover = Remover(self._plan.id, work.route, takes_vanished=takes_vanished)
         batches = Batches(run, self._backoff)
-        for batch in self._stops.each(batches_of(self._engine, work.old_range)):
-            keys = [entry.key for entry in batch if work.converter.old.keys.decode(entry.key) is not None]
+        for units in self._stops.each(unit_batches(self._engine, work.route)):
             # Why first: what was written since it was verified is carried over.
-            carried = batches.decide(merger, keys)
-            settled = [key for key, decision in zip(keys, carried, strict=True) if decision.contest is None]
+            carried = batches.decide(merger, units.units)
+            settled = [unit for unit, decision in zip(units.units, carried, strict=True) if decision.contest is None]
             for decision in (*(found for found in carried if found.contest), *batches.decide(remover, settled)):
                 if decision.contest is not None:
                     self._leave(decision.contest)
-                elif decision.outcome is Outcome.REMOVED and decision.commit is not None:
-                    self._report.records += 1
-                    self._report.entries += len(decision.commit.mutations) - _RECORD_AND_MARK
-            self._tell(work.name, len(keys))
+                self._report.records += decision.records
+                self._report.entries += decision.entries
+            self._tell(work.name, len(units.units))
 
     # ---- indexes, tables, numbers ------------------------------------------------------------------------------------------
 

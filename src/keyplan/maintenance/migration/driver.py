@@ -13,12 +13,12 @@ from msgspec import structs
 
 from keyplan.engine import Delete, Entry, KeyRange, Put
 from keyplan.errors import MigrationRefusedError
-from keyplan.jobs import Progress, Stop, StopCheck, Teller, as_read, batches_of
+from keyplan.jobs import Lookup, Progress, Stop, StopCheck, Teller, as_read, batches_of
 from keyplan.maintenance.findings import Finding
 from keyplan.maintenance.index_build import build_index
 from keyplan.maintenance.index_states import read_index_state
-from keyplan.maintenance.migration.batching import Batches
-from keyplan.maintenance.migration.marks import PENDING, Stage, cursor_key, decoded, mark_range
+from keyplan.maintenance.migration.batching import Batches, unit_batches
+from keyplan.maintenance.migration.marks import Stage, cursor_key, decoded, mark_range
 from keyplan.maintenance.migration.merge import Contest, Decision, Merger, Outcome
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.run_state import Run, begin_run, end_run, refuse_readers, remove_leftovers
@@ -154,11 +154,11 @@ class _Run:
             guards = {as_read(old_key, before), as_read(new_key, after)}
             run.commit([put, *gone], guards=guards, record=state)
             return
-        merger = Merger(self._plan.id, work.converter, is_switched=True)
+        merger = Merger(self._plan.id, work.route, is_switched=True)
         batches = Batches(run, self._backoff)
         for batch in self._batches(mark_range(self._plan.id)):
-            pending = [mark.key for mark in map(decoded, batch) if mark.new == PENDING]
-            own = [key for key in pending if work.converter.old.keys.decode(key) is not None]
+            pending = [mark.key for mark in map(decoded, batch) if mark.is_pending]
+            own = [unit for unit in pending if work.route.unit_of(unit) is not None]
             for decision in batches.decide(merger, own):
                 if decision.outcome is not Outcome.UNCHANGED:
                     self._report.count(decision.outcome)
@@ -170,12 +170,12 @@ class _Run:
 
         Return whether the last pass went over the whole table and wrote nothing.
         """
-        merger = Merger(self._plan.id, work.converter, is_switched=self._is_switched)
+        merger = Merger(self._plan.id, work.route, is_switched=self._is_switched)
         batches = Batches(run, self._backoff)
         hint = cursor_key(self._plan.id, work.name)
         with self._engine.snapshot() as snapshot:
             entry = snapshot.get(hint)
-        start = work.old_range.start if entry is None else entry.value
+        start = b"" if entry is None else entry.value
         contests: list[Contest] = []
         is_done = False
         for number in range(_PASSES_MAX):
@@ -189,8 +189,8 @@ class _Run:
                     written += decision.commit is not None
                     if decision.contest is not None and len(contests) < _CONTESTS_MAX:
                         contests.append(decision.contest)
-            is_done = not written and start == work.old_range.start
-            start = work.old_range.start
+            is_done = not written and not start
+            start = b""
             if is_done:
                 break
         self._report.contested += contests
@@ -199,15 +199,14 @@ class _Run:
     def _pass(
         self, run: Run, work: TableWork, merger: Merger, batches: Batches, start: bytes, hint: bytes
     ) -> Iterator[list[Decision]]:
-        """Go over the old records from a key on, then over the marks of those that are gone."""
+        """Go over the old records, those of the first source from a key on; then over the marks of those that are gone."""
         done = 0
-        for batch in self._batches(KeyRange(start, work.old_range.end)):
-            keys = [entry.key for entry in batch if work.converter.old.keys.decode(entry.key) is not None]
-            decisions = batches.decide(merger, keys)
+        for units in self._stops.each(unit_batches(self._engine, work.route, start=start, keys_max=_BATCH_RECORDS_MAX)):
+            decisions = batches.decide(merger, units.units)
             yield decisions
-            if hint and any(decision.commit is not None for decision in decisions):
-                run.commit([Put(hint, batch[-1].key + b"\x00")])
-            done += len(keys)
+            if hint and not units.place and any(decision.commit is not None for decision in decisions):
+                run.commit([Put(hint, units.end)])
+            done += len(units.units)
             run.tell(run.record.stage, done)
             self._tell("carrying over", done, item=work.name)
         for batch in self._batches(mark_range(self._plan.id)):
@@ -215,10 +214,12 @@ class _Run:
             yield batches.decide(merger, self._gone(work, marked))
 
     def _gone(self, work: TableWork, keys: Sequence[bytes]) -> list[bytes]:
-        """Those of the keys that are of the table, and where nothing stands any more."""
-        own = [key for key in keys if work.converter.old.keys.decode(key) is not None]
+        """Those of the units that are of the route, and where no old record stands any more."""
+        own = {unit: work.route.source_keys(unit) for unit in keys if work.route.unit_of(unit) == unit}
         with self._engine.snapshot() as snapshot:
-            return [key for key, entry in zip(own, snapshot.get_many(own), strict=True) if entry is None]
+            read = Lookup(snapshot)
+            read.fetch(raw_key for raw_keys in own.values() for raw_key in raw_keys)
+            return [unit for unit, raw_keys in own.items() if all(read.get(raw_key) is None for raw_key in raw_keys)]
 
     def _batches(self, key_range: KeyRange) -> Iterator[list[Entry]]:
         return self._stops.each(batches_of(self._engine, key_range, _BATCH_RECORDS_MAX))

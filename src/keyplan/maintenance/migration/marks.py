@@ -2,7 +2,8 @@ r"""What a migration keeps in the store while it is not done, below the bytes `0
 
     00 6b 6d  73 <id>             how far it is
     00 6b 6d  63 <id> "racks"     up to which old key a table was gone through once: a hint, for going on
-    00 6b 6d  6d <id> <place>     a mark: one record was copied, and as what
+    00 6b 6d  6d <id> <place>     a mark: one record was carried over, and what became of it
+    00 6b 6d  6f <id> <place>     an origin: of which record a new one was made, where that cannot be computed
     00 6b 6d  72 <place>          a root's turn: which migration is under way there; none when none is
     00 6b 6d  74 <place>          a table's layout: by which migration its records were converted where they stand, and to what
 
@@ -24,8 +25,8 @@ from keyplan.jobs import JobRecord, Seen, look
 from keyplan.layout import BoundLayout, BoundTable, Layout, Table
 
 __all__ = [
-    "PENDING",
     "STATE_FORM",
+    "Copy",
     "Mark",
     "MigrationState",
     "Migrations",
@@ -41,6 +42,8 @@ __all__ = [
     "mark_key",
     "mark_range",
     "migration_id",
+    "origin_key",
+    "origin_range",
     "seen_state",
     "state_key",
     "states_in",
@@ -81,18 +84,23 @@ class MigrationState(JobRecord, frozen=True, kw_only=True, forbid_unknown_fields
     is_cleaned: bool = False
 
 
-class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A record that was carried over: its old raw key, and what the old and the new record were like (`digest_of`).
+class Copy(NamedTuple):
+    """A new record as it was written: its raw key, and what it was like (`digest_of`)."""
 
-    PENDING as `new`: the record could not be converted where it stands, and is as `old` says as long as nobody decided.
+    key: bytes
+    digest: bytes
+
+
+class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A unit that was carried over: its raw key, what its old records were like (`digest_of`), and what was made of them.
+
+    `is_pending`: the record could not be converted where it stands, and is as `old` says as long as nobody decided.
     """
 
     key: bytes
     old: bytes
-    new: bytes
-
-
-PENDING: Final = b"pending"
+    new: tuple[Copy, ...]
+    is_pending: bool = False
 
 
 class RootTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -132,6 +140,7 @@ class Migrations(Layout, root=b"\x00km"):
     states = Table(f"s{{migration:fixed(width={_ID_BYTES})}}".encode(), key=bytes, value=MigrationState)
     cursors = Table(b"c{migration}{table}", key=CursorKey, value=bytes)
     marks = Table(b"m{migration}{place}", key=MarkKey, value=Mark, form="msgpack")
+    origins = Table(b"o{migration}{place}", key=MarkKey, value=bytes)
     turns = Table(f"r{{place:fixed(width={_PLACE_BYTES})}}".encode(), key=bytes, value=RootTurn)
     layouts = Table(f"t{{place:fixed(width={_PLACE_BYTES})}}".encode(), key=bytes, value=TableLayout)
 
@@ -162,8 +171,16 @@ def cursor_key(migration: bytes, table: str) -> bytes:
 
 def mark_key(migration: bytes, old_key: bytes) -> bytes:
     """Return the raw key of the mark of the record at an old raw key."""
-    place = hashlib.sha256(old_key).digest()[:_PLACE_BYTES]
-    return _table("marks").keys.encode(MarkKey(migration, place))
+    return _table("marks").keys.encode(MarkKey(migration, _place(old_key)))
+
+
+def origin_key(migration: bytes, new_key: bytes) -> bytes:
+    """Return the raw key that says of which unit the record at a new raw key was made: its value is the unit's raw key."""
+    return _table("origins").keys.encode(MarkKey(migration, _place(new_key)))
+
+
+def _place(raw_key: bytes) -> bytes:
+    return hashlib.sha256(raw_key).digest()[:_PLACE_BYTES]
 
 
 def turn_key(root: bytes) -> bytes:
@@ -180,6 +197,11 @@ def layout_key(root: bytes, table: str) -> bytes:
 def mark_range(migration: bytes) -> KeyRange:
     """Return the range of all marks of a migration."""
     return KeyRange(*_table("marks").keys.range((migration,)))
+
+
+def origin_range(migration: bytes) -> KeyRange:
+    """Return the range of all origins of a migration."""
+    return KeyRange(*_table("origins").keys.range((migration,)))
 
 
 def cursor_range(migration: bytes) -> KeyRange:
@@ -204,11 +226,16 @@ def decoded(entry: Entry) -> Any:
         raise CorruptionError(**{**error.facts, "table": table.name, "raw_key": entry.key.hex()}) from error
 
 
-def digest_of(entry: Entry | None) -> bytes:
-    """Return what a record is like: of its value and its lease; nothing for no record."""
-    if entry is None:
+def digest_of(*entries: Entry | None) -> bytes:
+    """Return what a record is like, or several together: of their values and leases; nothing for no record."""
+    if all(entry is None for entry in entries):
         return b""
-    return hashlib.sha256(entry.lease.to_bytes(8, "big", signed=True) + entry.value).digest()[:_PLACE_BYTES]
+    whole = hashlib.sha256()
+    for entry in entries:
+        # Why the length: several values are not to be read as others, and one that is empty is not none.
+        value = b"" if entry is None else entry.lease.to_bytes(8, "big", signed=True) + entry.value
+        whole.update(value if len(entries) == 1 else len(value).to_bytes(8, "big") + value)
+    return whole.digest()[:_PLACE_BYTES]
 
 
 def seen_state(snapshot: Snapshot, migration: bytes) -> Seen[MigrationState]:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
-from keyplan.engine import KeyRange
 from keyplan.layout import BoundLayout, LayoutChange
-from keyplan.maintenance.migration.transform import Converter
+from keyplan.maintenance.migration.route import Route
 
 __all__ = ["MigrationPhase", "MigrationPlan", "MigrationStep", "TableWork"]
 
@@ -30,25 +29,20 @@ class MigrationStep:
 
 @dataclass(frozen=True)
 class TableWork:
-    """What is to be done with the records of one table. `is_moving`: they get other keys; else only their values are others."""
+    """What is to be done with the records of one route. `is_moving`: they get other keys; else only their values are others."""
 
-    converter: Converter
+    route: Route
     is_moving: bool
 
     @property
     def name(self) -> str:
-        """The table's name in the new layout."""
-        return self.converter.new.name
+        """What plans, reports and consents call it: the new table, or the old one that a function's records are of."""
+        return self.route.item
 
     @property
     def is_in_place(self) -> bool:
         """Whether the records are converted where they stand."""
-        return self.converter.has_other_values and not self.is_moving
-
-    @property
-    def old_range(self) -> KeyRange:
-        """Where the old records stand, among others perhaps."""
-        return KeyRange(*self.converter.old.keys.range(()))
+        return self.route.has_other_values and not self.is_moving
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """How a migration is planned. Nothing is written here."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -26,17 +26,20 @@ from keyplan.layout import (
 )
 from keyplan.maintenance.definitions import table_definition
 from keyplan.maintenance.findings import FindingKind
+from keyplan.maintenance.migration.converter import Converter
+from keyplan.maintenance.migration.functions import Conversion, Transform, described_functions
 from keyplan.maintenance.migration.marks import layout_key, migration_id, seen_state, states_of
 from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep, TableWork
 from keyplan.maintenance.migration.survey import survey_index, survey_table
 from keyplan.maintenance.migration.table_layouts import ConversionStage, conversion_stage
-from keyplan.maintenance.migration.transform import Conversion, Converter, described_conversions
+from keyplan.maintenance.migration.transform_plan import bound_transforms, refused_transforms
 from keyplan.store import index_state_key
 
 __all__ = ["plan_migration"]
 
 _MOVING: Final = {KeyRelation.MOVED, KeyRelation.UNSPELLABLE, KeyRelation.UNDECIDED}
 _JUDGED_BY_RECORDS: Final = {KeyRelation.NARROWER, KeyRelation.UNSPELLABLE}
+_OF_TABLES: Final = {"E5", "E6", "E7", "E8", "E9", "E10", "E11", "E15"}
 _OF_VALUES: Final = {"E8", "E9", "E10", "E11"}
 
 
@@ -48,21 +51,26 @@ def plan_migration(
     renames: Mapping[str, str] | None = None,
     drops: Collection[str] = (),
     conversions: Mapping[str, Conversion] | None = None,
+    transforms: Sequence[Transform] = (),
     accepts: Collection[str] = (),
     progress: Callable[[int], None] | None = None,
 ) -> MigrationPlan:
     """Plan the way of what is stored from one layout to another, and write nothing.
 
     renames, drops: as for `differences`. conversions: by the new table's name, what makes a new record of an old one.
+    transforms: what makes new records of old ones, keys included.
     accepts: what is consented to, by name: codes of breaking changes that are known to do no harm here (E17 where the store is
         no ring); `from:TABLE`, records that another migration has converted are in the old layout all the same; `gone:TABLE`,
-        the clean-up removes old records whose copies are not there any more.
+        the clean-up removes old records whose copies are not there any more; `none:TABLE`, the transform makes nothing of some
+        of its records, and they are lost.
     progress: called with the number of records that were examined.
 
     Every record that must be converted is converted; those that cannot be are obstacles. Raises what `differences` raises.
     """
     pairs = pair_items(old.spec, new.spec, renames)
-    planner = _Planner(engine, old, new, pairs, dict(conversions or {}), frozenset(accepts), progress)
+    planner = _Planner(
+        engine, old, new, pairs, dict(conversions or {}), tuple(transforms), frozenset(accepts), progress
+    )
     changes = tuple(differences(_rooted(old), _rooted(new), renames=renames, drops=drops))
     return planner.plan(changes, drops)
 
@@ -75,14 +83,18 @@ class _Planner:
         new: BoundLayout,
         pairs: LayoutPairs,
         conversions: dict[str, Conversion],
+        transforms: tuple[Transform, ...],
         accepts: frozenset[str],
         progress: Callable[[int], None] | None,
     ) -> None:
         self._accepts = accepts
         self._engine, self._old, self._new, self._pairs = engine, old, new, pairs
         self._conversions = conversions
+        self._transforms = transforms
+        self._transformed = frozenset(name for transform in transforms for name in transform.of)
+        self._into = frozenset(name for transform in transforms for name in transform.into)
         self._progress = progress
-        self._id = migration_id(old, new, described_conversions(conversions))
+        self._id = migration_id(old, new, described_functions(conversions, transforms))
         self._examined = 0
         self._steps: list[MigrationStep] = []
         self._obstacles: list[str] = []
@@ -95,17 +107,18 @@ class _Planner:
         is_cleaned = state is not None and state.is_cleaned
         rewritten = self._rewritten(changes)
         works = [work for pair in self._pairs.tables if (work := self._table(pair[0].name, pair[1].name, rewritten))]
+        works += self._transformers(works)
         converted = frozenset(() if state is None else state.converted)
         if state is None:
             self._require_unconverted(works)
         counts = {work.name: self._survey(work, is_converted=work.name in converted) for work in works}
-        moved = {work.name for work in works if work.is_moving}
+        moved = {work.name for work in works if work.is_moving and work.name not in self._transformed} | self._filled()
         if is_cleaned:
             # Why again: a program of the old layout came back and wrote. What was converted where it stood is done.
             works = [work for work in works if work.is_moving and counts[work.name]]
             if not works:
                 return MigrationPlan(self._old, self._new, identity, changes, (), (), is_over=True)
-        works = [work for work in works if work.is_moving or work.converter.has_other_values]
+        works = [work for work in works if work.is_moving or work.route.has_other_values]
         for work in works:
             self._record_steps(work, counts[work.name])
         to_build = () if is_cleaned else self._builds(moved, {work.name for work in works})
@@ -153,28 +166,58 @@ class _Planner:
         old, new = self._old.tables[old_name], self._new.tables[new_name]
         relation = compare_keys(old.keys.template, new.keys.template).relation
         labels = field_labels(old.keys.template, new.keys.template)
-        if labels is None or relation in {KeyRelation.MISREAD, KeyRelation.OTHER_FIELDS}:
+        if (
+            old_name in self._transformed
+            or labels is None
+            or relation in {KeyRelation.MISREAD, KeyRelation.OTHER_FIELDS}
+        ):
             return None
         conversion = self._conversions.get(new_name)
         has_other_values = new_name in rewritten or conversion is not None
         is_moving = relation in _MOVING
         if not (is_moving or has_other_values or relation in _JUDGED_BY_RECORDS):
             return None
-        kept = [
-            before.name
-            for before, after in self._pairs.indexes
-            if before.of == old_name and has_same_entries(before, after, self._pairs, self._roots)
-        ]
         converter = Converter(
             old,
             new,
             labels,
             has_other_values=has_other_values,
             conversion=conversion,
-            kept_indexes=kept,
+            kept_indexes=self._kept_indexes(old_name),
             keeps_keys=not is_moving,
         )
         return TableWork(converter, is_moving)
+
+    def _kept_indexes(self, table: str) -> list[str]:
+        """The indexes of an old table whose entries the new layout has as well."""
+        return [
+            before.name
+            for before, after in self._pairs.indexes
+            if before.of == table and has_same_entries(before, after, self._pairs, self._roots)
+        ]
+
+    def _transformers(self, works: list[TableWork]) -> list[TableWork]:
+        """What the transforms do, where they can be carried out."""
+        refused = list(refused_transforms(self._transforms, self._old, self._new, self._pairs, self._roots))
+        self._obstacles += refused
+        if refused:
+            return []
+        taken = {work.name for work in works}
+        for transform in self._transforms:
+            if transform.item in taken:
+                problem = f"a table of this name moves as well: let another table come first in {transform}"
+                self._obstacles.append(f"{transform.item}: {problem}")
+        kept = [name for table in self._transformed for name in self._kept_indexes(table)]
+        return [
+            TableWork(one, is_moving=True) for one in bound_transforms(self._transforms, self._old, self._new, kept)
+        ]
+
+    def _filled(self) -> set[str]:
+        """The new tables all of whose records come by transforms: their copies are written with all entries."""
+        stays = {
+            new.name for old, new in self._pairs.tables if new.name in self._into and old.name not in self._transformed
+        }
+        return set(self._into) - stays
 
     def _require_unconverted(self, works: list[TableWork]) -> None:
         """Refuse to convert records where they stand that were converted before."""
@@ -182,8 +225,9 @@ class _Planner:
             if not work.is_in_place or f"from:{work.name}" in self._accepts:
                 continue
             with self._engine.snapshot() as snapshot:
-                before = snapshot.get(layout_key(self._old.root, work.converter.old.name))
-            old, new = table_definition(self._old, work.converter.old.name), table_definition(self._new, work.name)
+                before = snapshot.get(layout_key(self._old.root, work.route.sources[0].name))
+            old = table_definition(self._old, work.route.sources[0].name)
+            new = table_definition(self._new, work.name)
             stage = conversion_stage(before, self._id, old, new)
             if stage is ConversionStage.DONE:
                 self._obstacles.append(
@@ -202,13 +246,18 @@ class _Planner:
 
     def _survey(self, work: TableWork, *, is_converted: bool) -> int:
         """Convert every record once; return how many there are."""
-        for index in (*work.converter.old.indexes, *work.converter.new.indexes):
-            self._require_function(index.name, index.spec)
+        for table in (*work.route.sources, *work.route.targets):
+            for index in table.indexes:
+                self._require_function(index.name, index.spec)
         if self._obstacles:
             return 0
         found = survey_table(self._engine, self._id, work, self._told, is_converted=is_converted)
         if found.failed:
             self._obstacles.append(f"{work.name}: {found}")
+        if found.dropped and f"none:{work.name}" not in self._accepts:
+            examples = ", ".join(found.examples)
+            problem = f"the function makes nothing of {found.dropped} records ({examples}), and they would be lost"
+            self._obstacles.append(f"{work.name}: {problem}: make something of them, or --accept none:{work.name}")
         return found.records
 
     def _require_function(self, name: str, index: IndexSpec) -> None:
@@ -218,9 +267,11 @@ class _Planner:
             self._obstacles.append(f"{name}: {problem}")
 
     def _record_steps(self, work: TableWork, count: int) -> None:
-        new_name, new = work.name, work.converter.new
+        new_name = work.name
         if work.is_moving:
-            what = f"copy the records to {new.spec.template.plain}, with their index entries, and keep the copies up to date"
+            by = "".join(f" by {one}" for one in self._transforms if one.item == new_name)
+            places = ", ".join(table.spec.template.plain for table in work.route.targets)
+            what = f"copy the records to {places}{by}, with their index entries, and keep the copies up to date"
             self._steps.append(MigrationStep(MigrationPhase.PREPARE, new_name, what, count))
             what = "carry over what was written since, and compare count and digest"
             self._steps.append(MigrationStep(MigrationPhase.FINISH, new_name, what))
@@ -300,10 +351,8 @@ class _Planner:
 
         for work in works:
             if work.is_moving:
-                add(
-                    work.name,
-                    f"remove the old records at {work.converter.old.spec.template.plain}, each beside its copy",
-                )
+                places = ", ".join(table.spec.template.plain for table in work.route.sources)
+                add(work.name, f"remove the old records at {places}, each beside its copy")
         for name in indexes:
             add(name, f"remove the entries at {self._old.indexes[name].spec.template.plain}")
         for name in tables:
@@ -322,6 +371,8 @@ class _Planner:
             is_judged = change.code == "E6" and change.item in by_records
             # Why: a function decides what becomes of the values, by whatever name.
             is_judged |= change.loses_values and change.item in self._conversions
+            # Why not E19: no function keeps what is stored from being taken for something else.
+            is_judged |= change.code in _OF_TABLES and change.item in self._transformed | self._into
             if change.impact is Impact.BREAKING and not is_judged and change.code not in self._accepts:
                 self._obstacles.append(str(change))
         removed = self._removals()

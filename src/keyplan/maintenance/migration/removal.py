@@ -1,58 +1,75 @@
-"""What is to be done about an old record in the clean-up: removed beside its copy, or left because it was written since."""
+"""What is to be done about old records in the clean-up: removed beside their copies, or left, written since."""
 
 from collections.abc import Iterator
 
-from keyplan.engine import Commit, Delete, Entry, Mutation
+from keyplan.engine import Commit, Delete, Mutation
 from keyplan.errors import InvalidKeyError
 from keyplan.jobs import Lookup, as_read
-from keyplan.maintenance.migration.marks import Mark, decoded, digest_of, mark_key
-from keyplan.maintenance.migration.merge import Contest, Decision, Outcome, keys_read
-from keyplan.maintenance.migration.transform import Converter
+from keyplan.maintenance.migration.marks import origin_key
+from keyplan.maintenance.migration.merge import TAKEN, Contest, Decision, Outcome
+from keyplan.maintenance.migration.route import Route, stored_entries, table_of
+from keyplan.maintenance.migration.sides import Sides, keys_read, origin_of
 
 __all__ = ["Remover"]
 
 
 class Remover:
-    """Decides about the old records of one moved table, each from one snapshot.
+    """Decides about the old records of one route, each unit from one snapshot.
 
     `takes_vanished`: an old record whose copy is not there any more goes as well.
     """
 
-    def __init__(self, migration: bytes, converter: Converter, *, takes_vanished: bool) -> None:
+    def __init__(self, migration: bytes, route: Route, *, takes_vanished: bool) -> None:
         self._migration = migration
         self._takes_vanished = takes_vanished
-        self._converter = converter
+        self._route = route
 
-    def keys_of(self, old_key: bytes) -> list[bytes]:
+    def keys_of(self, unit: bytes) -> list[bytes]:
         """The raw keys that a decision looks at first."""
-        return keys_read(self._migration, self._converter, old_key)
-
-    def decide(self, old_key: bytes, read: Lookup) -> Decision:
-        """Say what to do about the record at an old raw key: it goes when it is what its mark says that was carried over."""
         try:
-            new_key = self._converter.new_key(old_key)[1]
+            return keys_read(self._migration, self._route, unit)
         except InvalidKeyError:
-            return Decision(Outcome.CONTESTED, None, Contest(old_key, None, "the record has no key in the new layout"))
-        place = mark_key(self._migration, old_key)
-        old, new, entry = read.get(old_key), read.get(new_key), read.get(place)
-        if old is None or new_key == old_key:
-            return Decision(Outcome.UNCHANGED)
-        mark: Mark | None = None if entry is None else decoded(entry)
-        if mark is None or mark.old != digest_of(old):
-            reason = "it was written while it was about to be removed"
-            return Decision(Outcome.CONTESTED, None, Contest(old_key, new_key, reason))
-        if new is None and not self._takes_vanished:
-            return Decision(Outcome.CONTESTED, None, Contest(old_key, new_key, "its copy is not there any more"))
-        entries = list(self._entries(old, new, read))
-        guards = [as_read(raw_key, read.get(raw_key)) for raw_key in (old_key, new_key, place, *entries)]
-        # Invariant: a mark without its old record says that somebody removed it, and takes the copy along.
-        mutations: list[Mutation] = [Delete(raw_key) for raw_key in (old_key, place, *entries)]
-        return Decision(Outcome.REMOVED, Commit(tuple(guards), tuple(mutations), read.epoch))
+            return [unit]
 
-    def _entries(self, old: Entry, new: Entry | None, read: Lookup) -> Iterator[bytes]:
-        """The entries of the old record, but for those that the new record has as well."""
-        kept = {} if new is None else self._converter.stored_entries(new)
-        index_entries = self._converter.old_entries(old)
+    def decide(self, unit: bytes, read: Lookup) -> Decision:
+        """Say what to do about a unit: its old records go when they are what its mark says that was carried over."""
+        try:
+            if self._route.stays(unit):
+                return Decision(Outcome.UNCHANGED)
+        except InvalidKeyError:
+            return Decision(Outcome.CONTESTED, None, Contest(unit, None, "the record has no key in the new layout"))
+        sides = Sides.of(self._migration, self._route, unit, read)
+        if not sides.has_old:
+            return Decision(Outcome.UNCHANGED)
+        shown = next(iter(sides.copies), None)
+        if sides.mark is None or sides.has_old_changed:
+            reason = "it was written while it was about to be removed"
+            return Decision(Outcome.CONTESTED, None, Contest(unit, shown, reason))
+        if len(sides.standing) < len(sides.copies) and not self._takes_vanished:
+            return Decision(Outcome.CONTESTED, None, Contest(unit, shown, "its copy is not there any more"))
+        if self._route.keeps_origins and any(
+            origin_of(self._migration, raw_key, read) not in {None, unit} for raw_key in sides.copies
+        ):
+            return Decision(Outcome.CONTESTED, None, Contest(unit, shown, TAKEN))
+        entries = list(self._entries(sides, read))
+        guards = (*sides.guards.values(), *(as_read(raw_key, read.get(raw_key)) for raw_key in entries))
+        origins = (
+            [origin_key(self._migration, raw_key) for raw_key in sides.copies] if self._route.keeps_origins else []
+        )
+        records = [raw_key for raw_key, entry in sides.old.items() if entry is not None]
+        # Invariant: a mark without its old record says that somebody removed it, and takes the copy along.
+        mutations: list[Mutation] = [Delete(raw_key) for raw_key in (*records, sides.mark_key, *origins, *entries)]
+        commit = Commit(guards, tuple(mutations), read.epoch)
+        return Decision(Outcome.REMOVED, commit, records=len(records), entries=len(entries))
+
+    def _entries(self, sides: Sides, read: Lookup) -> Iterator[bytes]:
+        """The entries of the old records, but for those that the new ones have as well."""
+        kept = {
+            raw_key
+            for entry in sides.standing
+            for raw_key in stored_entries(table_of(self._route.targets, entry.key), entry)
+        }
+        index_entries = self._route.old_entries(sides.records)
         read.fetch(index_entries)
         for raw_key, index_entry in index_entries.items():
             entry = read.get(raw_key)

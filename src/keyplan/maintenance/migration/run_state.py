@@ -26,6 +26,7 @@ from keyplan.maintenance.migration.marks import (
     decoded,
     encoded,
     mark_range,
+    origin_range,
     seen_state,
     state_key,
     states_in,
@@ -155,7 +156,7 @@ def _obstacles(plan: MigrationPlan, state: MigrationState | None, snapshot: Snap
 
 def _stage(plan: MigrationPlan, table: str, snapshot: Snapshot) -> ConversionStage:
     old_key, _ = layouts_of(plan, table)
-    old_name = next(work.converter.old.name for work in plan.tables if work.name == table)
+    old_name = next(work.route.sources[0].name for work in plan.tables if work.name == table)
     old, new = table_definition(plan.old, old_name), table_definition(plan.new, table)
     return conversion_stage(snapshot.get(old_key), plan.id, old, new)
 
@@ -191,7 +192,7 @@ def _remove_marks(engine: Engine, migration: bytes, held: Held, stops: StopCheck
 
     Raises StoppedError.
     """
-    for key_range in (mark_range(migration), cursor_range(migration)):
+    for key_range in (mark_range(migration), origin_range(migration), cursor_range(migration)):
         while True:
             with engine.snapshot() as snapshot:
                 keys = _first_keys(snapshot, key_range, operations_max(engine.profile) - 1)

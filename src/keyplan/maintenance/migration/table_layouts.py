@@ -28,7 +28,7 @@ class ConversionStage(Enum):
 def layouts_of(plan: MigrationPlan, table: str) -> tuple[bytes, bytes]:
     """Return the raw keys of what the store says about a table: under its old root and name, and under its new ones."""
     work = next(work for work in plan.tables if work.name == table)
-    return layout_key(plan.old.root, work.converter.old.name), layout_key(plan.new.root, table)
+    return layout_key(plan.old.root, work.route.sources[0].name), layout_key(plan.new.root, table)
 
 
 def conversion_stage(before: Entry | None, migration: bytes, old: str, new: str) -> ConversionStage:

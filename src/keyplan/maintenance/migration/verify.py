@@ -1,13 +1,15 @@
-"""Whether what was carried over is there: counts and digests of both sides, each read and computed anew."""
+"""Whether what was carried over is there: counts and digests of both sides, each read and computed anew, and index entries."""
 
 import hashlib
 from dataclasses import dataclass
 
-from keyplan.engine import Engine
+from keyplan.engine import Engine, KeyRange
 from keyplan.jobs import Lookup, StopCheck, read_batches
-from keyplan.maintenance.migration.marks import Mark, decoded, digest_of, mark_key
+from keyplan.maintenance.migration.functions import UNREADABLE
+from keyplan.maintenance.migration.marks import mark_key
 from keyplan.maintenance.migration.plan import TableWork
-from keyplan.maintenance.migration.transform import UNREADABLE
+from keyplan.maintenance.migration.route import stored_entries, table_of, units_of
+from keyplan.maintenance.migration.sides import Sides
 from keyplan.maintenance.pair_digest import spelled_pair
 
 __all__ = ["Verification", "verify_table"]
@@ -35,7 +37,7 @@ class Verification:
 
     Each is a count and the sum of the pairs' SHA-256. `ahead` counts records that programs of the new layout have changed
     since they were copied, left out on both sides, `vanished` of them copies that are not there any more; `missing` old records
-    whose latest state was not carried over.
+    whose latest state was not carried over; `entries_missing` index entries of the new records that are not there.
     """
 
     table: str
@@ -44,44 +46,64 @@ class Verification:
     ahead: int
     missing: int
     vanished: int = 0
+    entries_missing: int = 0
 
     @property
     def is_equal(self) -> bool:
-        """Whether every old record has its copy, or a successor of it."""
-        return self.expected == self.found and not self.missing
+        """Whether every old record has its copy, or a successor of it, with its index entries."""
+        return self.expected == self.found and not self.missing and not self.entries_missing
 
 
 def verify_table(engine: Engine, migration: bytes, work: TableWork, stops: StopCheck) -> Verification:
-    """Compare the old records of a moved table with the new ones, batch by batch, each batch in one snapshot.
+    """Compare the old records of a route with the new ones, batch by batch, each batch in one snapshot.
 
     Raises StoppedError.
     """
-    expected, found = _Fold(), _Fold()
-    ahead = missing = vanished = 0
-    converter = work.converter
-    for batch, snapshot in stops.each(read_batches(engine, work.old_range)):
-        read = Lookup(snapshot)
-        records = [entry for entry in batch if converter.old.keys.decode(entry.key) is not None]
-        read.fetch(mark_key(migration, entry.key) for entry in records)
-        for entry in records:
-            try:
-                made = converter.converted(entry)
-            except UNREADABLE:
-                missing += 1
-                continue
-            if made.raw_key == entry.key:
-                continue  # Why: it kept its key, and was not copied.
-            place = read.get(mark_key(migration, entry.key))
-            mark: Mark | None = None if place is None else decoded(place)
-            new = read.get(made.raw_key)
-            if mark is None or mark.old != digest_of(entry):
-                missing += 1
-            elif digest_of(new) != mark.new:
-                ahead += 1
-                vanished += new is None
-            else:
-                assert new is not None
-                expected.add(made.raw_key, made.raw_value)
-                found.add(new.key, new.value)
-    sums = (expected.count, expected.digest), (found.count, found.digest)
-    return Verification(work.name, *sums, ahead, missing, vanished)
+    verifier = _Verifier(migration, work)
+    for place, source in enumerate(work.route.sources):
+        for batch, snapshot in stops.each(read_batches(engine, KeyRange(*source.keys.range(())))):
+            read = Lookup(snapshot)
+            read.add(batch)
+            units = list(units_of(work.route, place, batch, read))
+            read.fetch(mark_key(migration, unit) for unit in units)
+            for unit in units:
+                verifier.add(unit, read)
+    return verifier.found()
+
+
+class _Verifier:
+    def __init__(self, migration: bytes, work: TableWork) -> None:
+        self._migration, self._work, self._route = migration, work, work.route
+        self._expected, self._found = _Fold(), _Fold()
+        self._ahead = self._missing = self._vanished = self._entries_missing = 0
+
+    def add(self, unit: bytes, read: Lookup) -> None:
+        """Compare one unit."""
+        try:
+            sides = Sides.of(self._migration, self._route, unit, read)
+            if self._route.stays(unit):
+                return  # Why: it kept its key, and was not copied.
+            made = self._route.made(sides.records)
+        except UNREADABLE:
+            self._missing += 1
+            return
+        if sides.mark is None or sides.has_old_changed:
+            self._missing += 1
+        elif sides.has_new_changed:
+            self._ahead += 1
+            self._vanished += len(sides.standing) < len(sides.copies)
+        else:
+            for one in made:
+                self._expected.add(one.raw_key, one.raw_value)
+            for entry in sides.standing:
+                self._found.add(entry.key, entry.value)
+        for entry in sides.standing:
+            index_entries = stored_entries(table_of(self._route.targets, entry.key), entry)
+            read.fetch(index_entries)
+            self._entries_missing += sum(read.get(raw_key) is None for raw_key in index_entries)
+
+    def found(self) -> Verification:
+        """Return what was found."""
+        sums = (self._expected.count, self._expected.digest), (self._found.count, self._found.digest)
+        counts = self._ahead, self._missing, self._vanished, self._entries_missing
+        return Verification(self._work.name, *sums, *counts)

@@ -1,55 +1,26 @@
-"""What a stored record of the old layout is in the new one: its raw key, its raw value, its index entries. Pure."""
+"""Records whose key fields stay: what a stored record of the old layout is in the new one. Pure."""
 
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import msgspec
 
 from keyplan.codec import POSITIONAL_NAMES
 from keyplan.engine import Entry
-from keyplan.errors import CorruptionError, InvalidKeyError, InvalidRecordError, RecordError
+from keyplan.errors import InvalidKeyError, InvalidRecordError
 from keyplan.layout import BoundTable
+from keyplan.maintenance.migration.functions import Conversion, Converted, called
+from keyplan.maintenance.migration.route import refuse_moved_secrets, stored_entries
 from keyplan.store import IndexEntry, index_entries_of
 
-__all__ = ["UNREADABLE", "Conversion", "Converted", "Converter", "described_conversions"]
-
-UNREADABLE = (CorruptionError, RecordError)
-"""What a record raises that cannot be carried over."""
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """A function from a record of the old layout to one of the new: pure, and the same every time.
-
-    `name` and `version` stand for it in the store: raise the version when its answers change.
-    """
-
-    function: Callable[[Any], Any]
-    name: str
-    version: int = 1
-
-    def __str__(self) -> str:
-        return f"{self.name}@{self.version}"
-
-
-def described_conversions(conversions: Mapping[str, Conversion]) -> str:
-    """The conversions as one text, for the migration's id."""
-    return ",".join(f"{table}={conversion}" for table, conversion in sorted(conversions.items()))
-
-
-class Converted(NamedTuple):
-    """A record in the new layout."""
-
-    key: object
-    raw_key: bytes
-    raw_value: bytes
-    index_entries: Mapping[bytes, IndexEntry]
+__all__ = ["Converter"]
 
 
 class Converter:
-    """Converts the records of one table. `labels`: new field names with the old ones of the same field.
+    """The `Route` of one table's records, each of which becomes one.
+
+    `labels`: new field names with the old ones of the same field.
 
     `kept_indexes`: old indexes of the table whose entries the new layout has as well. `keeps_keys`: raw keys stay, though the
     fields may have other types.
@@ -98,44 +69,69 @@ class Converter:
         fields = [values[place] for place in self._old_places]
         return self.old.keys.encode(fields[0] if shape.is_scalar else shape.make(*fields))
 
+    # ---- as a route --------------------------------------------------------------------------------------------------------
+
+    @property
+    def item(self) -> str:
+        """The table's name in the new layout."""
+        return self.new.name
+
+    @property
+    def sources(self) -> tuple[BoundTable, ...]:
+        """The old table."""
+        return (self.old,)
+
+    @property
+    def targets(self) -> tuple[BoundTable, ...]:
+        """The new table."""
+        return (self.new,)
+
+    @property
+    def keeps_origins(self) -> bool:
+        """Whether the store has to say of which unit a record was made: it can be computed."""
+        return False
+
+    def unit_of(self, raw_key: bytes) -> bytes | None:
+        """The unit of a record: itself."""
+        return None if self.old.keys.decode(raw_key) is None else raw_key
+
+    def source_keys(self, unit: bytes) -> tuple[bytes, ...]:
+        """The record's own key."""
+        return (unit,)
+
+    def likely_keys(self, unit: bytes) -> tuple[bytes, ...]:
+        """The new key. Raises InvalidKeyError when the record has none."""
+        return (self.new_key(unit)[1],)
+
+    def stays(self, unit: bytes) -> bool:
+        """Whether the record keeps its key. Raises InvalidKeyError when it has none."""
+        return self.new_key(unit)[1] == unit
+
+    def origin_of(self, table: BoundTable, key: object) -> bytes:
+        """The old raw key of the record at a new key. Raises InvalidKeyError when it has none."""
+        assert table is self.new
+        return self.old_key(key)
+
+    def made(self, records: Sequence[Entry | None]) -> tuple[Converted, ...]:
+        """The record in the new layout. Raises what is in UNREADABLE."""
+        (entry,) = records
+        return () if entry is None else (self.converted(entry),)
+
+    def old_entries(self, records: Sequence[Entry | None]) -> Mapping[bytes, IndexEntry]:
+        """The index entries that the old record has, as it is stored; none when it cannot be read."""
+        (entry,) = records
+        return {} if entry is None else stored_entries(self.old, entry)
+
+    # ---- one record --------------------------------------------------------------------------------------------------------
+
     def converted(self, entry: Entry) -> Converted:
         """Return the record in the new layout. Raises what is in UNREADABLE, and what the conversion raises."""
         key, raw_key = self.new_key(entry.key)
         record = self._record(entry.value)
         raw_value = self.new.form.encode(record) if self.has_other_values else entry.value
-        self._refuse_moved_secrets(entry, key, raw_value)
-        return Converted(key, raw_key, raw_value, index_entries_of(self.new, key, record) if self.new.indexes else {})
-
-    def _refuse_moved_secrets(self, entry: Entry, key: object, raw_value: bytes) -> None:
-        """Raise InvalidRecordError for a sealed secret that would come to stand where it does not open."""
-        old, new = self.old.seal, self.new.seal
-        if new is None:
-            return
-        places = {} if old is None else old.sealed_places(self.old.keys.decode(entry.key), entry.value)
-        for envelope, found in new.sealed_places(key, raw_value).items():
-            if places.get(envelope) != found:
-                problem = "a sealed secret would come to another table, field or key, for which it was not sealed"
-                raise InvalidRecordError(table=self.new.name, problem=problem)
-
-    def stored_entries(self, entry: Entry) -> Mapping[bytes, IndexEntry]:
-        """The index entries that a record of the new table has, as it is stored; none when it cannot be read."""
-        if not self.new.indexes:
-            return {}
-        try:
-            key = self.new.keys.decode(entry.key)
-            return _stored_entries(self.new, key, self.new.form.decode(entry.value))
-        except CorruptionError:
-            return {}
-
-    def old_entries(self, entry: Entry) -> Mapping[bytes, IndexEntry]:
-        """The index entries that a record of the old table has, as it is stored; none when it cannot be read."""
-        if not self.old.indexes:
-            return {}
-        try:
-            key = self.old.keys.decode(entry.key)
-            return _stored_entries(self.old, key, self.old.form.decode(entry.value))
-        except CorruptionError:
-            return {}
+        refuse_moved_secrets([(self.old, entry)], self.new, key, raw_value)
+        entries = index_entries_of(self.new, key, record) if self.new.indexes else {}
+        return Converted(self.new, key, raw_key, raw_value, entries)
 
     def _record(self, raw_value: bytes) -> Any:
         if not self.has_other_values:
@@ -143,12 +139,7 @@ class Converter:
             return self.new.form.decode(raw_value)
         record = self.old.form.decode(raw_value)
         if self._conversion is not None:
-            try:
-                return self._conversion.function(record)
-            except Exception as error:
-                # Why not its message: it may quote the record.
-                problem = f"the function raised {type(error).__name__}"
-                raise InvalidRecordError(table=self.new.name, problem=problem) from error
+            return called(self.new.name, partial(self._conversion.function, record))
         kind = self.new.form.value_type
         try:
             if kind is Any or isinstance(record, kind):
@@ -169,14 +160,3 @@ class Converter:
             problem = "records are stored as arrays: name the class of the old layout, or a function that converts them"
             raise InvalidRecordError(table=self.new.name, problem=problem)
         return msgspec.convert(record, self.new.form.value_type, from_attributes=True)
-
-
-def _stored_entries(table: BoundTable, key: object, record: object) -> Mapping[bytes, IndexEntry]:
-    """The entries that a stored record can have: none of an index that its fields do not fit, as another program left it."""
-    index_entries: dict[bytes, IndexEntry] = {}
-    for index in table.indexes:
-        with suppress(RecordError):
-            index_entries.update(
-                (raw_key, IndexEntry(index, raw_value)) for raw_key, raw_value in index.entries(key, record)
-            )
-    return index_entries

@@ -1,0 +1,109 @@
+"""One unit of a migration on both sides: its old records, what its mark says, and the new records as they are now."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+from keyplan.engine import Entry, Guard
+from keyplan.jobs import Lookup, as_read
+from keyplan.maintenance.migration.functions import Converted
+from keyplan.maintenance.migration.marks import Mark, decoded, digest_of, mark_key, origin_key
+from keyplan.maintenance.migration.route import Route
+
+__all__ = ["Sides", "keys_read", "origin_of"]
+
+
+def keys_read(migration: bytes, route: Route, unit: bytes) -> list[bytes]:
+    """The raw keys that a decision about a unit looks at first. Raises InvalidKeyError when it has no new key."""
+    return [*route.source_keys(unit), mark_key(migration, unit), *route.likely_keys(unit)]
+
+
+@dataclass(frozen=True)
+class Sides:
+    """A unit as one snapshot has it. `copies`: what stands at the raw keys that its mark names."""
+
+    unit: bytes
+    old: Mapping[bytes, Entry | None]
+    mark_key: bytes
+    mark_entry: Entry | None
+    mark: Mark | None
+    copies: Mapping[bytes, Entry | None]
+    epoch: str
+
+    @classmethod
+    def of(cls, migration: bytes, route: Route, unit: bytes, read: Lookup) -> Self:
+        """Read both sides of a unit."""
+        place = mark_key(migration, unit)
+        sources = route.source_keys(unit)
+        read.fetch([*sources, place])
+        entry = read.get(place)
+        mark: Mark | None = None if entry is None else decoded(entry)
+        copies = () if mark is None else tuple(copy.key for copy in mark.new)
+        read.fetch(copies)
+        return cls(
+            unit,
+            {raw_key: read.get(raw_key) for raw_key in sources},
+            place,
+            entry,
+            mark,
+            {raw_key: read.get(raw_key) for raw_key in copies},
+            read.epoch,
+        )
+
+    @cached_property
+    def records(self) -> Sequence[Entry | None]:
+        """The old records, in the order of the sources."""
+        return tuple(self.old.values())
+
+    @cached_property
+    def has_old(self) -> bool:
+        """Whether there is an old record."""
+        return any(entry is not None for entry in self.records)
+
+    @cached_property
+    def old_digest(self) -> bytes:
+        """What the old records are like."""
+        return digest_of(*self.records)
+
+    @cached_property
+    def standing(self) -> Sequence[Entry]:
+        """The copies that stand."""
+        return tuple(entry for entry in self.copies.values() if entry is not None)
+
+    @property
+    def has_old_changed(self) -> bool:
+        """Whether the old records are others than the mark says; there is a mark."""
+        assert self.mark is not None
+        return self.old_digest != self.mark.old
+
+    @property
+    def has_new_changed(self) -> bool:
+        """Whether a copy is another than the mark says; there is a mark."""
+        assert self.mark is not None
+        return any(digest_of(self.copies[copy.key]) != copy.digest for copy in self.mark.new)
+
+    @property
+    def lease(self) -> int:
+        """The lease of the first old record that is there."""
+        return next((entry.lease for entry in self.records if entry is not None), 0)
+
+    def is_as_made(self, made: Sequence[Converted], read: Lookup) -> bool:
+        """Whether the new records are just what the old ones would become now, and nothing else stands of an earlier time."""
+        keys = {one.raw_key for one in made}
+        return all(entry.key in keys for entry in self.standing) and all(
+            (entry := read.get(one.raw_key)) is not None and (entry.value, entry.lease) == (one.raw_value, self.lease)
+            for one in made
+        )
+
+    @property
+    def guards(self) -> dict[bytes, Guard]:
+        """That both sides and the mark are as they were read, by raw key."""
+        both = {**self.old, **self.copies, self.mark_key: self.mark_entry}
+        return {raw_key: as_read(raw_key, entry) for raw_key, entry in both.items()}
+
+
+def origin_of(migration: bytes, raw_key: bytes, read: Lookup) -> bytes | None:
+    """The unit of which the store says that the record at a new raw key was made."""
+    entry = read.get(origin_key(migration, raw_key))
+    return None if entry is None else entry.value

@@ -1,0 +1,251 @@
+"""Records of which functions make others, keys included: planned, carried over beside writers of both layouts, cleaned up."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from keyplan.engine import MemoryEngine
+from keyplan.errors import CommitOutcomeUnknownError, EngineUnavailableError
+from keyplan.layout import Layout, Table
+from keyplan.maintenance import Keyed, Transform, check, clean_up_migration, migrate
+from keyplan.store import Store
+from keyplan.testing.faults import FailingEngine
+from tests.maintenance.evolving import NO_WAIT, own, plan, switched
+from tests.maintenance.layouts import dump
+from tests.maintenance.transforming import (
+    JOIN,
+    LINES,
+    SPLIT,
+    Guest,
+    Joined,
+    Line,
+    Lined,
+    Numbered,
+    Order,
+    Placed,
+    Sharing,
+    Shop,
+    Split,
+    fill_shop,
+)
+
+STORIES: dict[str, tuple[type[Layout], dict[str, Any]]] = {
+    "split": (Split, {"transforms": [SPLIT]}),
+    "lines": (Lined, {"transforms": [LINES], "accepts": ["none:orders"]}),
+    "join": (Joined, {"transforms": [JOIN]}),
+}
+
+
+@pytest.fixture
+def shop(store: Store) -> Shop:
+    return fill_shop(store)
+
+
+def finished(store: Store, new: type[Layout], **options: Any) -> None:
+    report = switched(store, Shop, new, **options)
+    assert report.is_settled, report
+    cleaned = clean_up_migration(store, plan(store, Shop, new, **options), backoff=NO_WAIT)
+    assert cleaned.is_cleaned, cleaned
+    assert list(check(store, new(store))) == []
+
+
+# ---- what becomes of records -------------------------------------------------------------------------------------------
+
+
+def test_a_key_gets_another_field(store: Store, shop: Shop) -> None:
+    migrate(store, plan(store, Shop, Sharing, transforms=[SPLIT]), backoff=NO_WAIT)
+    # Programs of both layouts go on, and a unique name serves the old ones as long as they are there.
+    assert shop.by_number.key_of("no1") == 1
+    shop.orders.put(1, Order("c9", ["x"], "no1"))
+    new = Sharing(store)
+    assert new.orders.require(Placed("c1", 1)).items == ["i0"]
+    finished(store, Sharing, transforms=[SPLIT])
+    assert new.orders.get(Placed("c1", 1)) is None
+    assert new.by_number.key_of("no1") == Placed("c9", 1)
+    assert [key for key, _ in new.orders.list()] == [
+        Placed("c0", 0),
+        Placed("c0", 2),
+        Placed("c1", 3),
+        Placed("c9", 1),
+    ]
+    assert not [key for key in own(store) if b"by-customer" in key or b"/orders/" in key]
+    assert not [key for key in dump(store) if key[:3] == b"\x00km" and key[3:4] in b"mo"]
+
+
+def test_a_record_becomes_several_or_none_with_consent(store: Store, shop: Shop) -> None:
+    (obstacle,) = plan(store, Shop, Lined, transforms=[LINES]).obstacles
+    assert "makes nothing of 1 records (/shop/orders/0)" in obstacle
+    assert "--accept none:orders" in obstacle
+    options = {"transforms": [LINES], "accepts": ["none:orders"]}
+    report = migrate(store, plan(store, Shop, Lined, **options), backoff=NO_WAIT)
+    assert report.counts == {"copied": 3, "left out": 1}
+    shop.orders.put(3, Order("c1", ["only"], "no3"))
+    finished(store, Lined, **options)
+    new = Lined(store)
+    assert dict(new.lines.list()) == {
+        Numbered(1, 0): Line("i0"),
+        Numbered(2, 0): Line("i0"),
+        Numbered(2, 1): Line("i1"),
+        Numbered(3, 0): Line("only"),
+    }
+    assert new.by_item.count("i0") == 2
+
+
+def test_two_tables_become_one(store: Store, shop: Shop) -> None:
+    migrate(store, plan(store, Shop, Joined, transforms=[JOIN]), backoff=NO_WAIT)
+    shop.guests.put(0, Guest("late"))
+    shop.guests.delete(1)
+    finished(store, Joined, transforms=[JOIN])
+    new = Joined(store)
+    assert {key: whole.note for key, whole in new.orders.list()} == {0: "late", 1: "", 2: "", 3: "note3"}
+    assert not [key for key in own(store) if b"/guests/" in key or b"/orders/" in key]
+
+
+def test_a_guest_without_an_order_is_told_before_anything_is_written(store: Store, shop: Shop) -> None:
+    shop.guests.insert(9, Guest("alone"))
+    before = dump(store)
+    (obstacle,) = plan(store, Shop, Joined, transforms=[JOIN]).obstacles
+    assert "makes nothing of 1 records (/shop/orders/9)" in obstacle
+    assert dump(store) == before
+    finished(store, Joined, transforms=[JOIN], accepts=["none:orders"])
+    assert own(store)[b"/shop/notes/n"] == b"note"
+    assert Joined(store).orders.get(9) is None
+
+
+# ---- writers of both layouts --------------------------------------------------------------------------------------------
+
+
+def test_a_new_record_that_was_changed_is_ahead_and_one_changed_on_both_sides_is_left(store: Store, shop: Shop) -> None:
+    migrate(store, plan(store, Shop, Split, transforms=[SPLIT]), backoff=NO_WAIT)
+    new = Split(store)
+    new.orders.put(Placed("c0", 0), Order("c0", ["new"], "no0"))
+    new.orders.put(Placed("c0", 2), Order("c0", ["new"], "no2"))
+    shop.orders.put(2, Order("c0", ["old"], "no2"))
+    report = switched(store, Shop, Split, transforms=[SPLIT])
+    assert [(contest.old_key, contest.new_key) for contest in report.contested] == [
+        (b"/shop/orders/2", b"/shop/placed/c0/2")
+    ]
+    assert new.orders.require(Placed("c0", 0)).items == ["new"]
+    shop.orders.delete(2)
+    shop.orders.put(2, new.orders.require(Placed("c0", 2)))
+    finished(store, Split, transforms=[SPLIT])
+
+
+def test_a_record_that_went_takes_all_that_was_made_of_it_along(store: Store, shop: Shop) -> None:
+    options = {"transforms": [LINES], "accepts": ["none:orders"]}
+    migrate(store, plan(store, Shop, Lined, **options), backoff=NO_WAIT)
+    shop.orders.delete(2)
+    finished(store, Lined, **options)
+    assert [key.order for key, _ in Lined(store).lines.list()] == [1, 3, 3, 3]
+
+
+def test_two_orders_that_exchange_their_unique_numbers_do_not_wait_for_one_another(store: Store, shop: Shop) -> None:
+    migrate(store, plan(store, Shop, Split, transforms=[SPLIT]), backoff=NO_WAIT)
+    with shop.transaction() as transaction:
+        transaction.orders.put(0, Order("c0", [], "elsewhere"))
+        transaction.orders.put(1, Order("c1", ["i0"], "no0"))
+        transaction.orders.put(0, Order("c0", [], "no1"))
+    finished(store, Split, transforms=[SPLIT])
+    assert Split(store).by_number.key_of("no0") == Placed("c1", 1)
+
+
+# ---- what stands in the way -----------------------------------------------------------------------------------------------
+
+
+def test_two_records_that_would_get_one_key_are_told_by_example(store: Store, shop: Shop) -> None:
+    clash = Transform(lambda _, order: Keyed(Placed(order.customer, 0), order), "tests:clash", ("orders",), ("orders",))
+    (obstacle,) = plan(store, Shop, Split, transforms=[clash]).obstacles
+    assert "/shop/orders/0 and /shop/orders/2: the function gives both the key /shop/placed/c0/0" in obstacle
+    assert "/shop/orders/1 and /shop/orders/3" in obstacle
+
+
+def test_a_large_table_is_compared_in_several_passes(store: Store, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keyplan.maintenance.migration.survey._KEYS_COMPARED", 1)
+    clash = Transform(lambda _, order: Keyed(Placed(order.customer, 0), order), "tests:clash", ("orders",), ("orders",))
+    (obstacle,) = plan(store, Shop, Split, transforms=[clash]).obstacles
+    assert "/shop/orders/0 and /shop/orders/2" in obstacle
+    assert "/shop/orders/1 and /shop/orders/3" in obstacle
+    assert plan(store, Shop, Split, transforms=[SPLIT]).obstacles == ()
+
+
+def test_a_record_that_stands_at_the_new_key_is_told(store: Store, shop: Shop) -> None:
+    Split(store).orders.insert(Placed("c0", 2), Order("c0", ["other"], "other"))
+    (obstacle,) = plan(store, Shop, Split, transforms=[SPLIT]).obstacles
+    assert "/shop/orders/2: another record stands at its new key /shop/placed/c0/2" in obstacle
+
+
+def raising(key: int, order: Order) -> Keyed:
+    raise ZeroDivisionError(f"of {key}, {order}")
+
+
+def bare(key: int, order: Order) -> Any:
+    return order
+
+
+REFUSED: dict[str, tuple[Any, tuple[str, ...], str]] = {
+    "raises": (raising, ("orders",), "the function raised ZeroDivisionError"),
+    "gives no pair": (bare, ("orders",), "gives Order, and is to give Keyed"),
+    "gives a wrong key": (Keyed, ("orders",), "the key is not valid"),
+    "gives a wrong record": (
+        lambda key, _: Keyed(Placed("a", key), Guest("x")),
+        ("orders",),
+        "a value of the wrong type",
+    ),
+    "gives another table": (lambda *_: Keyed("n", "x", "notes"), ("orders",), "may make some of orders"),
+    "is of no table": (lambda *_: None, ("none",), "names none, which is no table"),
+    "is of a table that stays": (lambda *_: None, ("notes",), "has notes at just these keys"),
+    "joins other keys": (lambda *_: None, ("orders", "notes"), "join only tables whose keys"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_function_may_not_do_stands_in_the_way(store: Store, shop: Shop, case: str) -> None:
+    function, of, problem = REFUSED[case]
+    before = dump(store)
+    obstacles = plan(store, Shop, Split, transforms=[Transform(function, "f", of, ("orders",))]).obstacles
+    assert any(problem in obstacle for obstacle in obstacles), obstacles
+    assert dump(store) == before
+
+
+def test_a_new_key_that_could_be_an_old_one_is_refused(store: Store, shop: Shop) -> None:
+    class Same(Layout, root="/shop/"):
+        lines = Table("orders/{line}", key=str, value=Order)
+        guests = Table("guests/{order}", key=int, value=Guest)
+        notes = Table("notes/{note}", key=str, value=str)
+
+    rename = Transform(lambda key, order: Keyed(str(key), order), "f", ("orders",), ("lines",))
+    obstacles = plan(store, Shop, Same, transforms=[rename]).obstacles
+    assert any("could not be told apart" in obstacle for obstacle in obstacles), obstacles
+
+
+# ---- killed anywhere ------------------------------------------------------------------------------------------------------
+
+
+def carried_out(store: Store, new: type[Layout], options: dict[str, Any]) -> None:
+    migrate(store, plan(store, Shop, new, **options), backoff=NO_WAIT)
+    finished(store, new, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("story", STORIES)
+def test_killed_at_every_step_it_ends_as_without(story: str) -> None:
+    new, options = STORIES[story]
+    engine = FailingEngine(MemoryEngine())
+    with Store(engine) as store:
+        fill_shop(store, 3)
+        engine.steps.clear()
+        carried_out(store, new, options)
+        count, expected = len(engine.steps), own(store)
+    assert count > 30
+    for at_step in range(1, count + 1):
+        engine = FailingEngine(MemoryEngine())
+        with Store(engine) as store:
+            fill_shop(store, 3)
+            engine.steps.clear()
+            engine.at_step = at_step
+            # Why it may end well: a commit of the run whose answer was lost is made again, under the guard of its state.
+            with suppress(EngineUnavailableError, CommitOutcomeUnknownError):
+                carried_out(store, new, options)
+            carried_out(store, new, options)
+            assert own(store) == expected, f"killed at step {at_step}"
