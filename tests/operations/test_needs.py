@@ -13,6 +13,7 @@ from keyplan.operations import (
     Change,
     Contract,
     Declared,
+    Disclosure,
     In,
     Need,
     On,
@@ -91,6 +92,27 @@ def test_what_changes_something_says_what_and_nothing_else_does(method: str, act
         assert spoken(change).changes is (name in changing)
         with pytest.raises(ValueError, match="call changes "):
             spoken(None if change else Change("call it"))
+
+
+def test_what_is_disclosed_is_noted_and_only_of_what_changes_nothing() -> None:
+    def show(self: object, key: str) -> Any:
+        raise NotImplementedError
+
+    def declared(act: Act, **facts: Any) -> Operation:
+        needs = Need(act, ITSELF)
+        return Operation(name="show", function=show, needs=needs, method="POST", path="/it", answers="It.", **facts)
+
+    disclosed = declared(Act.AUDIT, discloses=Disclosure("show", "{key}"))
+    assert disclosed.noted == Disclosure("show", "{key}")
+    assert not disclosed.changes
+    with pytest.raises(ValueError, match="show has no parameter id"):
+        declared(Act.READ, discloses=Disclosure("show", "{id}"))
+    with pytest.raises(ValueError, match="leave out what it discloses"):
+        declared(Act.WRITE, change=Change("put", "{key}"), discloses=Disclosure("show", "{key}"))
+
+
+def test_what_discloses_is_what_it_is_known_for() -> None:
+    assert {one.name for one in DECLARED.values() if one.discloses} == {"revealRecord", "getBinding"}
 
 
 def test_a_subject_is_made_of_arguments_and_of_the_answer() -> None:

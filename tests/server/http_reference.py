@@ -81,7 +81,8 @@ def _routes(description: dict[str, Any]) -> Iterator[str]:
                 yield f"### `{method.upper()} {path}`\n"
                 yield f"{operation['summary']}\n"
                 if "x-needs" in operation:
-                    yield f"{_needs(operation['x-needs'])}\n"
+                    noted = " An audit log notes it, also where it is refused." * ("x-discloses" in operation)
+                    yield f"{_needs(operation['x-needs'])}{noted}\n"
                 yield from _inputs([*operations.get("parameters", ()), *operation.get("parameters", ())], operation)
                 yield from _answers(operation)
 

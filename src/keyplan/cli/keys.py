@@ -41,6 +41,7 @@ from keyplan.layout import (
     BoundLayout,
     Kind,
     Meaning,
+    holds_secrets,
     line_of_value,
     plain_field,
     plain_value,
@@ -313,8 +314,8 @@ def _dump_line(bound: BoundLayout, entry: Entry) -> dict[str, Any]:
         try:
             line["record"] = plain_value(bound.tables[str(meaning.item)].form.decode(entry.value))
         except KeyplanError as error:
-            is_secret = bound.tables[str(meaning.item)].form.secrets
-            line |= {"damaged": str(error), "value": MASK if is_secret else entry.value.hex()}
+            is_masked = holds_secrets([bound], entry.key)
+            line |= {"damaged": str(error), "value": MASK if is_masked else entry.value.hex()}
     elif entry.value:
         line["value"] = text_of_value(entry.value)
     return line | _history(entry)
@@ -374,8 +375,11 @@ def extract_command(
         return
     for raw_key, value in found:
         key_text = shown_key(raw_key)
-        words = f"{key_text}  {len(value)} bytes  {value.decode(errors='backslashreplace')}"
-        print_answer({"key": key_text, "hex": raw_key.hex(), "value": value.hex()}, words, json=options.json)
+        is_masked = bound is not None and holds_secrets([bound], raw_key)
+        shown = MASK if is_masked else value.decode(errors="backslashreplace")
+        words = f"{key_text}  {len(value)} bytes  {shown}"
+        plain = {"key": key_text, "hex": raw_key.hex(), "value": MASK if is_masked else value.hex()}
+        print_answer(plain, words, json=options.json)
 
 
 def _put_back(

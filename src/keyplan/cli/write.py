@@ -405,15 +405,21 @@ def quarantine_command(
 def quarantined_command(
     *,
     at: LayoutOptions,
+    reveal: Annotated[bool, typer.Option("--reveal", help="With their values, which may hold secrets.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Print the entries that were set aside: key, time, number of bytes, reason."""
+    """Print the entries that were set aside: key, time, number of bytes, reason; with --json and --reveal their values, too."""
     with store_of_option(at.store, at.config, readonly=True, keyspace=at.keyspace) as store:
         found = list_quarantined(store.engine)
     for kept in found:
-        facts = {"key": shown_key(kept.raw_key), "hex": kept.raw_key.hex(), "value": kept.value.hex()}
-        line = f"{shown_key(kept.raw_key)}  {kept.set_aside_at}  {len(kept.value)} bytes  {kept.reason}"
-        print_answer({**facts, "set_aside_at": kept.set_aside_at, "reason": kept.reason}, line.rstrip(), json=json)
+        value = kept.value.reveal()
+        facts = {"key": shown_key(kept.raw_key), "hex": kept.raw_key.hex(), "value": value.hex() if reveal else MASK}
+        line = f"{shown_key(kept.raw_key)}  {kept.set_aside_at}  {len(value)} bytes  {kept.reason}"
+        print_answer(
+            {**facts, "bytes": len(value), "set_aside_at": kept.set_aside_at, "reason": kept.reason},
+            line.rstrip(),
+            json=json,
+        )
 
 
 @raw_app.command("release")

@@ -43,7 +43,11 @@ class BoundTable:
     @cached_property
     def seal(self) -> TableSeal | None:
         """How its secrets are written and opened; None for a table without secrets, whose values the form alone knows."""
-        return TableSeal(self.name, self.keys, self.form, self.cipher) if self.form.secrets else None
+        return self.sealed_by(self.cipher)
+
+    def sealed_by(self, cipher: SecretCipher | None) -> TableSeal | None:
+        """Return how its secrets are opened with these keys, whatever keys the table has itself; None without secrets."""
+        return TableSeal(self.name, self.keys, self.form, cipher) if self.form.secrets else None
 
     @cached_property
     def encoded_record(self) -> "RecordEncoder[IndexEntry]":
@@ -155,6 +159,11 @@ class BoundLayout:
             return self.tables[name]
         except KeyError:
             raise UnknownNameError(kind="table", name=name, known=list(self.tables), layout=self.name) from None
+
+    @cached_property
+    def has_secrets(self) -> bool:
+        """True when records of one of its tables hold secrets."""
+        return any(table.form.secrets for table in self.tables.values())
 
     @cached_property
     def fingerprint(self) -> str:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from keyplan.codec import Secret
 from keyplan.engine import (
     NO_LEASE,
     SYSTEM_CLOCK,
@@ -67,10 +68,13 @@ _PLACE_BYTES: Final = 16
 
 
 class Quarantined(msgspec.Struct, frozen=True):
-    """An entry that was set aside. The lease that it hung on is not kept: it may end."""
+    """An entry that was set aside. The lease that it hung on is not kept: it may end.
+
+    Why a secret: of whatever record the value is, nothing here knows whether it has secrets.
+    """
 
     raw_key: bytes
-    value: bytes
+    value: Secret[bytes]
     set_aside_at: str
     reason: str = ""
 
@@ -92,7 +96,7 @@ def _quarantined_at(raw_key: bytes) -> bytes:
 
 def _quarantined_value(entry: Entry, reason: str, clock: Clock) -> bytes:
     """Return the bytes that keep an entry."""
-    return _table().form.encode(Quarantined(entry.key, entry.value, utc_text(clock), reason))
+    return _table().form.encode(Quarantined(entry.key, Secret(entry.value), utc_text(clock), reason))
 
 
 def list_quarantined(engine: Engine) -> list[Quarantined]:
@@ -204,7 +208,7 @@ def plan_release(
 ) -> RawChange:
     """Plan to put an entry back that was set aside, where nothing stands by now. Raises as `plan_put`, NotFoundError."""
     place = _quarantined_at(kept.raw_key)
-    change = plan_put(engine, kept.raw_key, kept.value, layout=layout, only_absent=True, past_fence=past_fence)
+    change = plan_put(engine, kept.raw_key, kept.value.reveal(), layout=layout, only_absent=True, past_fence=past_fence)
     with engine.snapshot() as snapshot:
         entry = _present(snapshot, place)
     # Why the first snapshot's epoch: where another one began between the two, the commit is refused.

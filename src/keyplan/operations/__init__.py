@@ -18,7 +18,19 @@ from keyplan.operations.declare import (
     operations_of,
 )
 from keyplan.operations.description import Contract, Failures, Refused, described
-from keyplan.operations.needs import ITSELF, NOTHING, Act, Change, Need, On, OnKind, application, key_space, prefix
+from keyplan.operations.needs import (
+    ITSELF,
+    NOTHING,
+    Act,
+    Change,
+    Disclosure,
+    Need,
+    On,
+    OnKind,
+    application,
+    key_space,
+    prefix,
+)
 from keyplan.operations.rpc import Rpc, needs_of, rpc, rpcs_of, service_table
 from keyplan.operations.schema import Components, Schema, Some, schema_of
 from keyplan.operations.wire import (
@@ -51,6 +63,7 @@ __all__ = [
     "Components",
     "Contract",
     "Declared",
+    "Disclosure",
     "Failures",
     "In",
     "Need",

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from keyplan.errors import KeyplanError
-from keyplan.operations.needs import Act, Change, Need
+from keyplan.operations.needs import Act, Change, Disclosure, Need
 
 __all__ = [
     "JSON",
@@ -169,25 +169,28 @@ class Parameter(NamedTuple):
 class Declared:
     """What is declared of an operation, whatever it is spoken in: a method, its docstring, and who may call it.
 
-    `caller` is who the service itself lets in, `needs` what has to be granted, `change` what an audit log notes. Raises
-    ValueError for one that changes something and does not say what, and for a need or a subject of no parameter of the method
-    that a request has to have.
+    `caller` is who the service itself lets in, `needs` what has to be granted. An audit log notes its `change`; of one that
+    changes nothing and shows what is kept from others, what it `discloses`. Raises ValueError for one that changes something
+    and does not say what, and for a need or a subject of no parameter of the method that a request has to have.
     """
 
     name: str
     function: Callable[..., Any]
     needs: Need
     change: Change | None = None
+    discloses: Disclosure | None = None
     caller: StrEnum = CallerKind.ANYBODY
 
     def __post_init__(self) -> None:
         if self.changes is not (self.change is not None):
             problem = "changes something: it says what" if self.changes else "changes nothing, and says what it changes"
             raise ValueError(f"{self.name} {problem}")
+        if self.changes and self.discloses is not None:
+            raise ValueError(f"{self.name} changes something, and is noted for that: leave out what it discloses")
         parameters = inspect.signature(self.function).parameters.values()
         if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
             return  # Why: the names are those of a message, whose fields a table has.
-        named = {self.needs.on.parameter} | (self.change.named if self.change else frozenset())
+        named = {self.needs.on.parameter} | (self.noted.named if self.noted else frozenset())
         # Why none that may be left out: then nothing would be decided on, or the note of an act that was made would fail.
         given = {one.name for one in parameters if one.default is inspect.Parameter.empty}
         missing = named - given - {"", "answer"}
@@ -198,6 +201,11 @@ class Declared:
     def changes(self) -> bool:
         """True unless it only reads, as all do for which reading or auditing is granted."""
         return self.needs.act not in {Act.READ, Act.AUDIT}
+
+    @property
+    def noted(self) -> Change | None:
+        """What an audit log notes: the change, or what is disclosed; None for what only reads."""
+        return self.discloses if self.change is None else self.change
 
     @property
     def attribute(self) -> str:

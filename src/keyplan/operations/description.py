@@ -83,6 +83,8 @@ def _operation(operation: Operation, contract: Contract, components: Components)
         "responses": _responses(operation, contract, components),
     }
     found["x-needs"] = _needs(operation)
+    if operation.discloses is not None:
+        found["x-discloses"] = operation.discloses.act
     if contract.schemes:
         found["security"] = [{scheme: []} for scheme in contract.schemes]
     if operation.name in contract.without_token:

@@ -3,7 +3,11 @@
     needs=Need(Act.ADMINISTER, key_space("name")), change=Change("disable", "{name}")
 
 says that a caller needs the grant to administer the key space that the argument `name` names, and that an audit log notes the
-act `disable` on that name.
+act `disable` on that name. What only reads, and shows what is kept from others, says so instead:
+
+    needs=Need(Act.AUDIT, ITSELF), discloses=Disclosure("reveal", "{area} {raw_key}")
+
+An audit log notes each such act, and each that was refused.
 """
 
 import re
@@ -11,7 +15,19 @@ from collections.abc import Iterable, Mapping
 from enum import Enum, StrEnum, auto
 from typing import Any, Final, NamedTuple
 
-__all__ = ["ITSELF", "NOTHING", "Act", "Change", "Need", "On", "OnKind", "application", "key_space", "prefix"]
+__all__ = [
+    "ITSELF",
+    "NOTHING",
+    "Act",
+    "Change",
+    "Disclosure",
+    "Need",
+    "On",
+    "OnKind",
+    "application",
+    "key_space",
+    "prefix",
+]
 
 
 class Act(StrEnum):
@@ -108,6 +124,10 @@ class Change(NamedTuple):
             return ",".join(map(_item_of, value)) if is_many else _text_of(value)
 
         return _FIELD.sub(found, self.subject)
+
+
+class Disclosure(Change):
+    """What an operation shows that is kept from whoever may only read: noted as a change is, also where it is refused."""
 
 
 def _item_of(value: object) -> str:

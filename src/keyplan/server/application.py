@@ -102,7 +102,7 @@ class Application:
         asked: set[str] = set()
 
         def context_of(name: str, own: Mapping[str, str]) -> ServiceContext:
-            audit = ServiceAudit(name, audit_log)
+            audit = ServiceAudit(name, audit_log, clock=clock)
             return ServiceContext(name, stores, own, access, closing, workers, registry, clock, audit, secrets)
 
         for name, builder in builders.items():

@@ -1,5 +1,7 @@
 """The audit log of a server's changes: a line before each change, and one with its outcome before the answer is sent.
 
+What an operation discloses is noted in the same way; where somebody is refused it, that is a line, too.
+
     async with context.audit.change(operation, asker, arguments):
         ...                                                      # performed: by coroutines, or in threads of the workers
 
@@ -19,13 +21,32 @@ from enum import Enum
 from typing import Any, Final
 
 from keyplan.audit_log import REVISIONS_MAX, Asker, AuditLog, Event, Notice
-from keyplan.engine import Capability, Commit, Engine, Fences, FencesHolder, Guard, WrappedEngine
+from keyplan.engine import (
+    SYSTEM_CLOCK,
+    Capability,
+    Clock,
+    Commit,
+    Engine,
+    Fences,
+    FencesHolder,
+    Guard,
+    WrappedEngine,
+)
 from keyplan.errors import AuditLogError, CommitOutcomeUnknownError
 from keyplan.operations import Declared
 from keyplan.server.access import Caller
+from keyplan.server.allowances import Allowances
+from keyplan.server.answers import AnswerError
 from keyplan.server.logs import LOGGER
 
-__all__ = ["NotedChange", "NotingEngine", "ServiceAudit", "asker_of", "log_notice", "note_answer"]
+__all__ = ["REFUSALS_MAX", "NotedChange", "NotingEngine", "ServiceAudit", "asker_of", "log_notice", "note_answer"]
+
+REFUSALS_MAX: Final = 20
+"""Lines about refusals that somebody may cause at once. Why: a log that is filled keeps everybody else from changing things."""
+
+_REFUSAL_SECONDS_EACH: Final = 3.0
+_AFTER_REFUSALS: Final = {"Retry-After": "3"}
+_NAMES_MAX: Final = 10_000
 
 _UNREADABLE: Final = "?"
 """The subject of a change whose answer cannot be told: it was made all the same."""
@@ -67,6 +88,10 @@ class NotedChange:
     def began(self, number: int) -> None:
         """The line is there; it has this number."""
         self._number = number
+
+    def refused(self, error: Exception) -> "Future[int]":
+        """Have the line written that somebody was not let do it. Raises AuditLogError, here or by the future."""
+        return self._log.append(Event.REFUSED, **self._facts, subject=self._subject(), code=_code_of(error))
 
     def abandoned(self, begun: "Future[int]") -> None:
         """Have a line written that the change was not made, of which nobody waited for the beginning; if that was written."""
@@ -156,9 +181,12 @@ _NOTHING: Final = nullcontext(None)
 class ServiceAudit:
     """How one service notes its changes; without a log they are made, and nothing is noted."""
 
-    def __init__(self, service: str = "", log: AuditLog | None = None) -> None:
+    def __init__(self, service: str = "", log: AuditLog | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._service = service
         self.log = log
+        self._refusals: Allowances[str] = Allowances(
+            REFUSALS_MAX, _REFUSAL_SECONDS_EACH, keys_max=_NAMES_MAX, monotonic=clock.monotonic
+        )
 
     def noting(self, engine: Engine) -> Engine:
         """Return an engine whose commits are noted, for a service that opens one of its own; closing it closes the other."""
@@ -171,7 +199,7 @@ class ServiceAudit:
     ) -> AbstractAsyncContextManager[NotedChange | None]:
         """Surround a change: its line is written before the block is entered, and its outcome before it is left.
 
-        An operation that changes nothing is let through. Raises AuditLogError, and then the block is not entered;
+        An operation that is not noted is let through. Raises AuditLogError, and then the block is not entered;
         AuditLogIncompleteError where the change was made; and what the block raises.
         """
         change = self._change(declared, asker, arguments, request)
@@ -201,13 +229,29 @@ class ServiceAudit:
         finally:
             _CURRENT.reset(token)
 
+    async def refused(
+        self, declared: Declared, asker: Asker, arguments: Mapping[str, Any], error: Exception, *, request: str = ""
+    ) -> None:
+        """Write the line that somebody was refused what an operation discloses, before they are told.
+
+        Whoever is refused again and again is slowed: see REFUSALS_MAX. Raises AuditLogError; AnswerError (429) for more.
+        """
+        change = None if declared.discloses is None else self._change(declared, asker, arguments, request)
+        if change is None:
+            return
+        # Why not by address: who asks is known, or this would be refused before.
+        if not self._refusals.take_if_left(asker.who):
+            raise AnswerError(429, "too_many_refusals", "this was refused too often: wait", headers=_AFTER_REFUSALS)
+        with _reported():
+            await asyncio.shield(asyncio.wrap_future(change.refused(error)))
+
     # ---- pieces ---------------------------------------------------------------------------------------------------------
 
     def _change(
         self, declared: Declared, asker: Asker, arguments: Mapping[str, Any], request: str
     ) -> NotedChange | None:
-        changes = declared.change
-        if self.log is None or changes is None:
+        noted = declared.noted
+        if self.log is None or noted is None:
             return None
         facts = {
             "who": asker.who,
@@ -215,10 +259,10 @@ class ServiceAudit:
             "address": asker.address,
             "service": self._service,
             "operation": declared.name,
-            "act": changes.act,
+            "act": noted.act,
             "request": request,
         }
-        return NotedChange(self.log, facts, lambda answer: changes.subject_of({**arguments, **answer}))
+        return NotedChange(self.log, facts, lambda answer: noted.subject_of({**arguments, **answer}))
 
 
 @asynccontextmanager

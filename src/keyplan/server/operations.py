@@ -13,6 +13,7 @@ from starlette.types import Scope
 
 from keyplan.access import EVERYTHING, OnApplication, OnKeySpace, OnOperation, OnPrefix, Target
 from keyplan.audit_log import Asker
+from keyplan.errors import KeyplanError
 from keyplan.operations import (
     JSON,
     Answered,
@@ -67,11 +68,11 @@ class Responder:
     async def respond(self, request: Request, operation: Operation) -> Response:
         """Answer a request. Subclasses put around it what every answer has, and how failures are told."""
         arguments = read_path(operation, request.path_params)
+        if operation.discloses is not None:
+            return await self._disclose(request, operation, arguments)
         is_decided = await self._is_decided(request, operation, arguments)
         target = await self.admit(request, operation)
-        arguments |= read_headers(operation, request.headers)
-        words = request.query_params.multi_items()
-        arguments |= read_words(operation, words, knows_all=self.knows_all_words, beside=self.words_beside)
+        arguments |= self._beside(request, operation)
         is_decided = is_decided or await self._is_decided(request, operation, arguments)
         kind = body_type(operation)
         if kind is not None:
@@ -79,12 +80,37 @@ class Responder:
             arguments |= read_body(operation, await self.read(request, operation, kind))
         if not is_decided:
             await self.decide(request, operation, arguments)
-        if operation.change is None or self.context.audit.log is None:
+        return await self._perform_noted(request, operation, target, arguments)
+
+    async def _disclose(self, request: Request, operation: Operation, arguments: dict[str, Any]) -> Response:
+        """Answer a request to be shown what is kept from others. A refusal has a line, which tells what it was about."""
+        arguments |= self._beside(request, operation)
+        try:
+            target = await self.admit(request, operation)
+            await self.decide(request, operation, arguments)
+        except Exception as error:
+            if _is_refusal(error):
+                asker, request_id = self.asker_of(request), request.scope.get(REQUEST_ID, "")
+                await self.context.audit.refused(operation, asker, arguments, error, request=request_id)
+            raise
+        return await self._perform_noted(request, operation, target, arguments)
+
+    async def _perform_noted(
+        self, request: Request, operation: Operation, target: Any, arguments: Mapping[str, Any]
+    ) -> Response:
+        if operation.noted is None or self.context.audit.log is None:
             return await self.perform(request, operation, target, arguments)
         # Why here: whoever is refused has changed nothing, and whoever is answered stands in the audit log by then.
         asker, request_id = self.asker_of(request), request.scope.get(REQUEST_ID, "")
         async with self.context.audit.change(operation, asker, arguments, request=request_id):
             return await self.perform(request, operation, target, arguments)
+
+    def _beside(self, request: Request, operation: Operation) -> dict[str, Any]:
+        """Return the arguments that stand in headers and in the query."""
+        words = request.query_params.multi_items()
+        return read_headers(operation, request.headers) | read_words(
+            operation, words, knows_all=self.knows_all_words, beside=self.words_beside
+        )
 
     def asker_of(self, request: Request) -> Asker:
         """Return who asks, as the audit log names them. Subclasses with a log-in of their own know better."""
@@ -184,6 +210,12 @@ class Responder:
             return await self.respond(request, operations["GET" if request.method == "HEAD" else request.method])
 
         return OperationRoute(path, endpoint, methods=list(operations))
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Tell whether an error says that who asks may not, in whatever words: protocols have errors of their own."""
+    status = error.http_status if isinstance(error, KeyplanError) else getattr(error, "status", None)
+    return status in {401, 403}
 
 
 class OperationRoute(Route):

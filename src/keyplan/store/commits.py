@@ -37,7 +37,16 @@ from keyplan.errors import (
     EngineLimitError,
     StaleRecordError,
 )
-from keyplan.layout import BoundCounter, BoundLayout, BoundTable, ExpectedRevision, Kind, Meaning, shown_key
+from keyplan.layout import (
+    BoundCounter,
+    BoundLayout,
+    BoundTable,
+    ExpectedRevision,
+    Kind,
+    Meaning,
+    holds_secrets,
+    shown_key,
+)
 from keyplan.store.plan import IndexEntry, RecordState, Write, plan_insertion, plan_writes, unique_violation
 from keyplan.store.session import Session
 
@@ -63,8 +72,8 @@ class Explanation:
     def lines(self, *, show_values: bool = False) -> list[str]:
         """Return a line for each guard and mutation: what, the raw key, what is there, what the key means.
 
-        Guards come first, mutations after them, each in key order. A record is shown as its length unless `show_values`, since
-        it may be secret; what index entries point at, and the numbers of counters, are always shown.
+        Guards come first, mutations after them, each in key order. A record is shown as its length unless `show_values`; one
+        with secrets is in any case. What index entries point at, and the numbers of counters, are always shown.
         """
         guards = sorted((self._guard_line(guard) for guard in self.commit.guards), key=lambda line: line.place)
         mutations = sorted(
@@ -133,7 +142,8 @@ class Explanation:
                 return str(found[0].counters[str(found[1].item)].decode(raw_value))
         if kind is Kind.INDEX_ENTRY:
             return ""
-        return shown_key(raw_value) if show_values else f"{len(raw_value)} bytes"
+        is_shown = show_values and not holds_secrets(self.layouts, raw_key)
+        return shown_key(raw_value) if is_shown else f"{len(raw_value)} bytes"
 
 
 def _shown_range(key_range: KeyRange) -> str:

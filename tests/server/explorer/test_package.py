@@ -20,6 +20,7 @@ FILES = {
     "templates/overview.html",
     "templates/parts.html",
     "templates/raw.html",
+    "templates/revealed.html",
     "templates/tree.html",
     "static/explorer.css",
     "static/explorer.js",

@@ -123,6 +123,8 @@ class BrokerResponder(Responder):
                 answer = await self.respond(request, operation)
             except (RefusedError, KeyplanError) as error:
                 answer = _failure(error)
+            except AnswerError as error:
+                answer = _failure(RefusedError(error.status, _text_of(error)))
             if answer.status_code == 405:
                 answer.headers["Allow"] = ", ".join(allowed)
             _recognize(request, answer)

@@ -33,7 +33,7 @@ from keyplan.apps.patroni.osb_edge import administered
 from keyplan.apps.patroni.records import Binding as BindingRecord
 from keyplan.apps.patroni.records import InstanceState, Operation
 from keyplan.apps.patroni.refusals import CONCURRENCY, RefusedError
-from keyplan.operations import Act, Answered, Change, In, Outcome, Place, Schema
+from keyplan.operations import Act, Answered, Change, Disclosure, In, Outcome, Place, Schema
 from keyplan.store import Store
 
 __all__ = ["ServiceBroker"]
@@ -292,7 +292,16 @@ class ServiceBroker:
         self._bindings.unbind(BindingKey(instance, binding), service_id, plan_id, database)
         return {}
 
-    @administered(Act.READ, "GET", _BOUND, name="getBinding", answers="It.", failures=(404,), is_quick=True)
+    @administered(
+        Act.READ,
+        "GET",
+        _BOUND,
+        name="getBinding",
+        discloses=Disclosure("show binding", "{instance}/{binding}"),
+        answers="It.",
+        failures=(404,),
+        is_quick=True,
+    )
     def binding(self, instance: PathId, binding: PathId) -> BindingShown:
         """Read a binding."""
         return self._shown(BindingKey(instance, binding))

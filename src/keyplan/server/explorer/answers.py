@@ -23,6 +23,7 @@ __all__ = [
     "RawChild",
     "RawPage",
     "Reading",
+    "RevealedPage",
     "Row",
     "Stored",
     "TreePage",
@@ -286,6 +287,7 @@ class Reading(Struct, kw_only=True):
     findings: list[str]
     tree_href: str
     live_href: str
+    reveal_href: Annotated[str, Meta(description="Where its secrets are shown, by POST; empty for whoever may not.")]
 
 
 class Stored(Struct, kw_only=True):
@@ -312,6 +314,20 @@ class OwnerView(Struct, kw_only=True):
     kind: str
     keyspace: str | None
     href: str
+
+
+class RevealedPage(Struct, kw_only=True):
+    """A record with its secrets in clear."""
+
+    area: str
+    key: _Shown
+    hex: _Hex
+    key_href: str
+    layout: str
+    item: str
+    revision: int
+    record: Annotated[Any, Meta(description="The record in JSON; null when `is_record_cut`.")]
+    is_record_cut: bool
 
 
 class KeyPage(Struct, kw_only=True):

@@ -23,7 +23,8 @@ from keyplan.keyspace import (
     share_for_care,
     unmanaged,
 )
-from keyplan.layout import BoundIndex, BoundLayout, BoundTable
+from keyplan.layout import BoundIndex, BoundLayout, BoundTable, holds_secrets
+from keyplan.maintenance import Quarantine
 from keyplan.server.confined import CallerStore
 from keyplan.server.explorer.layouts import LayoutBook, ShownLayout, registry_layout
 from keyplan.server.explorer.links import WHOLE_STORE, AreaLinks
@@ -77,6 +78,9 @@ class Area(NamedTuple):
 
 
 _OWN_LAYOUT: Final = registry_layout()
+_SET_ASIDE: Final = Quarantine.bound()
+"""What was set aside, of any record: as keyplan keeps it in each store and each key space."""
+
 _RAW_HEADER: Final = _OWN_LAYOUT.bound.table("header").keys.prefix(())
 
 
@@ -111,13 +115,21 @@ class SeenKeySpaces:
 
     def owner_of(self, raw_key: bytes) -> Owner | None:
         """Return whose a key is; None where the registry cannot tell, and where it is another's."""
-        try:
-            owner = self._all.owner_of(raw_key) if self.is_there() else None
-        except CorruptionError:
-            return None
+        owner = self._owner_at(raw_key)
         if owner is None or owner.keyspace is None:
             return owner
         return owner if self._sees(owner.keyspace.name, owner.keyspace.application) else None
+
+    def keyspace_at(self, raw_key: bytes) -> KeySpace | None:
+        """Return the key space that a key lies in, seen or not: for what is masked, and not for what is shown."""
+        owner = self._owner_at(raw_key)
+        return None if owner is None else owner.keyspace
+
+    def _owner_at(self, raw_key: bytes) -> Owner | None:
+        try:
+            return self._all.owner_of(raw_key) if self.is_there() else None
+        except CorruptionError:
+            return None
 
     def figures_of(self, keyspace: KeySpace) -> tuple[UsageCount | None, Quota | None]:
         """Return the registry's own count of what a key space holds, and its quota."""
@@ -172,6 +184,16 @@ class Areas:
     def owner_of(self, raw_key: bytes) -> Owner | None:
         """Say whose a key of the whole store is; None where nothing tells, or it is not to be seen."""
         return None if self._store.reach().at(raw_key) is None else self.registry.owner_of(raw_key)
+
+    def is_masked(self, area: Area, raw_key: bytes) -> bool:
+        """Tell whether the bytes at a key of an area hold secrets by any layout that is known here, its key space's too."""
+        if holds_secrets((*area.bounds, _SET_ASIDE), raw_key):
+            return True
+        keyspace = self.registry.keyspace_at(raw_key) if area.keyspace is None else None
+        if keyspace is None:
+            return False
+        layouts = [shown.bound for shown in self.book.of_keyspace(keyspace.name, keyspace.application)]
+        return holds_secrets((*layouts, _SET_ASIDE), raw_key[len(keyspace.raw_prefix) :])
 
     def home_of(self, raw_key: bytes) -> tuple[Area, bytes]:
         """Return where a key of the whole store is best looked at: in its key space, when no layout knows it as it stands."""

@@ -2,15 +2,14 @@
 
 import msgspec
 
-from keyplan.codec import MASK
+from keyplan.codec import MASK, SecretCipher
 from keyplan.engine import ALL_KEYS, NO_LEASE, Entry, KeyRange, Snapshot
-from keyplan.errors import AccessDeniedError
+from keyplan.errors import AccessDeniedError, NotFoundError
 from keyplan.keyspace import OwnerKind
 from keyplan.layout import (
     BoundLayout,
     Kind,
     Meaning,
-    holds_secrets,
     plain_value,
     readings_of,
     shown_key,
@@ -18,22 +17,25 @@ from keyplan.layout import (
     word_of_value,
 )
 from keyplan.maintenance import EntryState, KeyExplanation, explain_key, lease_life
-from keyplan.server.explorer.answers import DueEntryView, FieldView, KeyPage, OwnerView, Reading, Stored
+from keyplan.server.explorer.answers import DueEntryView, FieldView, KeyPage, OwnerView, Reading, RevealedPage, Stored
 from keyplan.server.explorer.areas import Area, Areas
 from keyplan.server.explorer.bounds import RECORD_BYTES_MAX, VALUE_BYTES_MAX
 from keyplan.server.explorer.overview import item_of
 from keyplan.server.explorer.raw_keys import raw_crumbs
 
-__all__ = ["key_page"]
+__all__ = ["key_page", "revealed_page"]
 
 
-def key_page(areas: Areas, area_name: str, raw_key: bytes) -> KeyPage:
-    """Return all that is known of a key, stored or not. Raises KeySpaceNotFoundError, KeySpaceDeletedError."""
+def key_page(areas: Areas, area_name: str, raw_key: bytes, *, may_reveal: bool = False) -> KeyPage:
+    """Return all that is known of a key, stored or not. Raises KeySpaceNotFoundError, KeySpaceDeletedError.
+
+    `may_reveal`: with a way to the record's secrets in clear.
+    """
     area = areas.named(area_name)
     found = readings_of(area.bounds, raw_key)
     explanations = [explain_key(area.engine, bound, raw_key, beside=_others(area, bound)) for bound, _ in found]
     readings = [
-        _reading(area, bound, meaning, explanation)
+        _reading(area, bound, meaning, explanation, may_reveal=may_reveal)
         for (bound, meaning), explanation in zip(found, explanations, strict=True)
     ]
     with area.engine.snapshot() as snapshot:
@@ -47,7 +49,7 @@ def key_page(areas: Areas, area_name: str, raw_key: bytes) -> KeyPage:
         hex=raw_key.hex(),
         owner=_owner(areas, area, raw_key),
         readings=readings,
-        stored=None if entry is None else _stored(area, entry),
+        stored=None if entry is None else _stored(area, entry, is_masked=areas.is_masked(area, raw_key)),
         previous_href="" if before is None else area.links.key(before),
         next_href="" if after is None else area.links.key(after),
         raw_live_href=area.links.raw_live(raw_key),
@@ -86,12 +88,15 @@ def _owner(areas: Areas, area: Area, raw_key: bytes) -> OwnerView | None:
 # ---- by a layout -------------------------------------------------------------------------------------------------------
 
 
-def _reading(area: Area, bound: BoundLayout, meaning: Meaning, explanation: KeyExplanation) -> Reading:
+def _reading(
+    area: Area, bound: BoundLayout, meaning: Meaning, explanation: KeyExplanation, *, may_reveal: bool
+) -> Reading:
     label, links = area.label_of(bound), area.links
     record, is_cut = _record(explanation)
     fields, words = _fields(area, bound, label, meaning)
     is_listed = meaning.kind in (Kind.RECORD, Kind.INDEX_ENTRY)
     item = str(meaning.item)
+    has_secrets = explanation.has_record and bool(bound.tables[item].form.secrets)
     return Reading(
         layout=label,
         kind=meaning.kind.value,
@@ -121,6 +126,7 @@ def _reading(area: Area, bound: BoundLayout, meaning: Meaning, explanation: KeyE
         findings=[str(finding) for finding in explanation.findings],
         tree_href=links.tree(label, item, words[:-1]) if is_listed and words else "",
         live_href=links.live(label, item, words) if is_listed else "",
+        reveal_href=links.reveal(label, meaning.raw_key) if may_reveal and has_secrets else "",
     )
 
 
@@ -141,12 +147,44 @@ def _fields(area: Area, bound: BoundLayout, label: str, meaning: Meaning) -> tup
 
 
 def _record(explanation: KeyExplanation) -> tuple[object, bool]:
-    """The record as JSON values, and whether it is too large to be shown so."""
-    if not explanation.has_record:
-        return None, False
-    plain = plain_value(explanation.record)
+    return _shown(plain_value(explanation.record)) if explanation.has_record else (None, False)
+
+
+def _shown(plain: object) -> tuple[object, bool]:
+    """A record's JSON values, and whether it is too large to be shown so."""
     is_cut = len(msgspec.json.encode(plain)) > RECORD_BYTES_MAX
     return (None, True) if is_cut else (plain, False)
+
+
+# ---- in clear ----------------------------------------------------------------------------------------------------------
+
+
+def revealed_page(areas: Areas, area_name: str, label: str, raw_key: bytes, keys: SecretCipher | None) -> RevealedPage:
+    """Return a record with its secrets in clear, opened with these keys where they are sealed.
+
+    Raises KeySpaceNotFoundError, KeySpaceDeletedError, UnknownNameError; NotFoundError where no record with secrets stands,
+    SecretKeyError, CorruptionError.
+    """
+    area = areas.named(area_name)
+    bound = area.layout(label)
+    meaning = bound.meaning(raw_key)
+    seal = bound.tables[str(meaning.item)].sealed_by(keys) if meaning.kind is Kind.RECORD else None
+    with area.engine.snapshot() as snapshot:
+        entry = snapshot.get(raw_key)
+    if seal is None or entry is None:
+        raise NotFoundError(raw_key=raw_key.hex(), problem=f"{label} has no record with secrets there")
+    record, is_cut = _shown(plain_value(seal.decode(raw_key, entry.value), reveals=True))
+    return RevealedPage(
+        area=area.name,
+        key=shown_key(raw_key),
+        hex=raw_key.hex(),
+        key_href=area.links.key(raw_key),
+        layout=label,
+        item=seal.table,
+        revision=entry.mod_revision,
+        record=record,
+        is_record_cut=is_cut,
+    )
 
 
 # ---- as it is stored ---------------------------------------------------------------------------------------------------
@@ -160,9 +198,8 @@ def _life_of(area: Area, lease: int) -> tuple[float | None, float | None]:
         return None, None
 
 
-def _stored(area: Area, entry: Entry) -> Stored:
+def _stored(area: Area, entry: Entry, *, is_masked: bool) -> Stored:
     shown = entry.value[:VALUE_BYTES_MAX]
-    is_masked = holds_secrets(area.bounds, entry.key)
     ttl_seconds, seconds_left = _life_of(area, entry.lease)
     return Stored(
         revision=entry.mod_revision,

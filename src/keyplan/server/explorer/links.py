@@ -75,6 +75,10 @@ class AreaLinks:
         """The page of a raw key."""
         return f"{self._root}key?hex={raw_key.hex()}"
 
+    def reveal(self, layout: str, raw_key: bytes) -> str:
+        """Where the secrets of a record are asked for, by POST."""
+        return f"{self._root}reveal/{quote(layout, safe='')}?hex={raw_key.hex()}"
+
     def raw(self, prefix: bytes = b"", *, page: str = "", limit: str = "") -> str:
         """The raw keys below a prefix."""
         return _with_query(f"{self._root}raw", [("hex", prefix.hex()), ("page", page), ("limit", limit)])

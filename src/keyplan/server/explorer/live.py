@@ -23,7 +23,6 @@ from keyplan.layout import (
     BoundTable,
     Change,
     Changes,
-    holds_secrets,
     line_of_value,
     plain_key,
     plain_value,
@@ -173,7 +172,7 @@ class RawSource:
         """Begin behind a revision; empty: now. Raises InvalidArgumentError, HistoryCompactedError, UnsupportedByEngineError."""
         if after and not (after.isascii() and after.isdigit() and len(after) <= 19):
             raise InvalidArgumentError(argument="after", problem="it is the revision of an event")
-        self._area = areas.named(area_name)
+        self._areas, self._area = areas, areas.named(area_name)
         begin = int(after) if after else _revision(self._area)
         self._watch: Watch = self._area.engine.watch(KeyRange.of_prefix(prefix), after=begin)
 
@@ -193,7 +192,7 @@ class RawSource:
             # Why: whoever comes back after a revision gets none of it again, so only its last event may have its id.
             is_last = number == len(events) or events[number].revision != event.revision
             value = b"" if event.entry is None else event.entry.value[:VALUE_BYTES_MAX]
-            shown = MASK if value and holds_secrets(self._area.bounds, event.key) else shown_key(value)
+            shown = MASK if value and self._areas.is_masked(self._area, event.key) else shown_key(value)
             kind = self._KINDS[event.kind]
             data = {
                 "kind": kind,

@@ -10,12 +10,15 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 
 from keyplan.operations import (
+    ITSELF,
     NOTHING,
     Act,
     Answered,
     AnswerForm,
+    CallerKind,
     Components,
     Contract,
+    Disclosure,
     In,
     Need,
     Schema,
@@ -24,7 +27,16 @@ from keyplan.operations import (
     operation,
     operations_of,
 )
-from keyplan.server.explorer.answers import AreaPage, KeyPage, ListPage, LivePage, Overview, RawPage, TreePage
+from keyplan.server.explorer.answers import (
+    AreaPage,
+    KeyPage,
+    ListPage,
+    LivePage,
+    Overview,
+    RawPage,
+    RevealedPage,
+    TreePage,
+)
 from keyplan.server.explorer.bounds import LIMIT_DEFAULT
 from keyplan.server.explorer.links import BASE
 from keyplan.server.explorer.live import LiveSource
@@ -57,11 +69,16 @@ class _DataOf:
         return {"$ref": f"#/components/schemas/{_SCHEMA_PREFIX}{self._kind.__name__}"}
 
 
+def _in_both_forms(found: type[msgspec.Struct]) -> AnswerForm:
+    return AnswerForm(_as_it_is, _as_it_is, _DataOf(found), media={"text/html": str})
+
+
 def _page(path: str, name: str, found: type[msgspec.Struct], *failures: int) -> Callable[[F], F]:
     """Declare a page: HTML for people, its data in JSON for programs."""
-    form = AnswerForm(_as_it_is, _as_it_is, _DataOf(found), media={"text/html": str})
     answers = str(found.__doc__).partition("\n")[0]
-    return operation("GET", path, name=name, needs=_READS, answers=answers, failures=failures, answer=form)
+    return operation(
+        "GET", path, name=name, needs=_READS, answers=answers, failures=failures, answer=_in_both_forms(found)
+    )
 
 
 def _stream(path: str, name: str) -> Callable[[F], F]:
@@ -175,6 +192,26 @@ class ExplorerOperations:
     @_page(f"{_IN}/key", "exploreKey", KeyPage, 404)
     def key(self, area: AreaName, *, raw_key: Annotated[bytes, In("hex", HEX), Schema("The key.")] = b"") -> KeyPage:
         """Explain a raw key: its meaning, record, index entries, history."""
+        raise NotImplementedError
+
+    @operation(
+        "POST",
+        f"{_IN}/reveal/{{layout}}",
+        name="revealRecord",
+        needs=Need(Act.AUDIT, ITSELF),
+        discloses=Disclosure("reveal", "{area} {raw_key}"),
+        caller=CallerKind.ADMINISTRATOR,
+        answers="The record.",
+        failures=(404, 501, 503),
+        answer=_in_both_forms(RevealedPage),
+    )
+    def reveal(
+        self, area: AreaName, layout: LayoutName, *, raw_key: Annotated[bytes, In("hex", HEX), Schema("The key.")]
+    ) -> RevealedPage:
+        """Show a record with its secrets in clear.
+
+        Who asks needs to be granted to read the record, too. It stands in the audit log, without which nothing is shown.
+        """
         raise NotImplementedError
 
     @_page(f"{_IN}/raw", "exploreRawKeys", RawPage, 404)

@@ -126,6 +126,8 @@ def _page(request: Request, template: str, data: object, status: int, headers: d
 
 
 def _json_href(request: Request) -> str:
+    if request.method not in {"GET", "HEAD"}:
+        return ""
     query = str(request.url.query)
     return f"{request.url.path}?{query}&format=json" if query else f"{request.url.path}?format=json"
 

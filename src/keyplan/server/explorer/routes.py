@@ -7,17 +7,27 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from keyplan.access import OnKeySpace
+from keyplan.access import OnKeySpace, OnOperation
+from keyplan.codec import SecretCipher
 from keyplan.engine import Engine
 from keyplan.errors import AccessDeniedError, InvalidArgumentError, KeyplanError
-from keyplan.operations import Act, Answered, Operation, operations_of
-from keyplan.server.access import Access, Caller, caller_of, require_admin
+from keyplan.operations import Act, Answered, CallerKind, Operation, operations_of
+from keyplan.server.access import Access, Caller, Role, caller_of, require_admin
 from keyplan.server.answers import AnswerError
 from keyplan.server.confined import CallerStore
-from keyplan.server.explorer.answers import AreaPage, KeyPage, ListPage, LivePage, Overview, RawPage, TreePage
+from keyplan.server.explorer.answers import (
+    AreaPage,
+    KeyPage,
+    ListPage,
+    LivePage,
+    Overview,
+    RawPage,
+    RevealedPage,
+    TreePage,
+)
 from keyplan.server.explorer.areas import Areas, SeenKeySpaces
 from keyplan.server.explorer.bounds import LIMIT_DEFAULT
-from keyplan.server.explorer.keys import key_page
+from keyplan.server.explorer.keys import key_page, revealed_page
 from keyplan.server.explorer.layouts import LayoutBook
 from keyplan.server.explorer.links import BASE, WHOLE_STORE, overview_link
 from keyplan.server.explorer.live import LiveSource, LiveStreams, RawSource, TypedSource, live_page, raw_live_page
@@ -43,10 +53,13 @@ _TEMPLATES: Final = {
     "tree": "tree.html",
     "entries": "list.html",
     "key": "key.html",
+    "reveal": "revealed.html",
     "raw": "raw.html",
     "live": "live.html",
     "raw_live": "live.html",
 }
+_REVEAL: Final = _OPERATIONS["reveal"]
+_ON_REVEAL: Final = OnOperation(_REVEAL.name)
 _STREAMS: Final = frozenset({"changes", "raw_changes"})
 
 
@@ -54,10 +67,12 @@ NOTHING_THERE: Final = AnswerError(404, "not_found", "there is nothing here that
 
 
 class Explorer(ExplorerOperations):
-    """The operations over one store's areas."""
+    """The operations over one store's areas. `keys` open secrets; `may_reveal`: pages lead to where that is done."""
 
-    def __init__(self, areas: Areas) -> None:
+    def __init__(self, areas: Areas, keys: SecretCipher | None = None, *, may_reveal: bool = False) -> None:
         self._areas = areas
+        self._keys = keys
+        self._may_reveal = may_reveal
 
     def enter(self) -> Answered[None]:
         return Answered(None, headers={"Location": overview_link()})
@@ -103,7 +118,10 @@ class Explorer(ExplorerOperations):
         return list_page(self._areas, ItemRequest(area, layout, item, fields, starts_with, page, limit))
 
     def key(self, area: str, *, raw_key: bytes = b"") -> KeyPage:
-        return key_page(self._areas, area, raw_key)
+        return key_page(self._areas, area, raw_key, may_reveal=self._may_reveal)
+
+    def reveal(self, area: str, layout: str, *, raw_key: bytes) -> RevealedPage:
+        return revealed_page(self._areas, area, layout, raw_key, self._keys)
 
     def raw(self, area: str, *, prefix: bytes = b"", page: bytes | None = None, limit: int = LIMIT_DEFAULT) -> RawPage:
         return raw_page(self._areas, area, prefix, start=page, limit=limit)
@@ -161,14 +179,30 @@ class ExplorerResponder(Responder):
             require_admin(request)
         caller = caller_of(request)
         assert caller is not None, "the gate lets nobody in here without one"
-        return Explorer(self._areas_of(caller, await self._confined.store_of(caller)))
+        areas = self._areas_of(caller, await self._confined.store_of(caller))
+        return Explorer(areas, self.context.secrets, may_reveal=self._may_reveal(caller))
+
+    def _may_reveal(self, caller: Caller) -> bool:
+        access = self.context.access
+        is_admin = access.policy is not None or caller.role is Role.ADMIN
+        return self.context.audit.log is not None and is_admin and access.allows(caller, _REVEAL.needs.act, _ON_REVEAL)
+
+    async def decide(self, request: Request, operation: Operation, arguments: Mapping[str, Any]) -> None:
+        if operation.caller is CallerKind.ADMINISTRATOR and self.context.access.policy is None:
+            require_admin(request)
+        await super().decide(request, operation, arguments)
+        # Why behind it: whoever may not is told that, and not how the server was started.
+        if operation.discloses is not None and self.context.audit.log is None:
+            problem = "secrets are shown where an audit log notes it: serve with --audit-log FILE"
+            raise AnswerError(501, "no_audit_log", problem)
 
     async def respond(self, request: Request, operation: Operation) -> Response:
         try:
             return await super().respond(request, operation)
         except (AnswerError, KeyplanError) as error:
-            # Why not that it is refused: what somebody may not see is not there for them.
-            answered = failed(request, NOTHING_THERE if isinstance(error, AccessDeniedError) else error)
+            # Why not that it is refused: what somebody may not see is not there for them. What an operation is, is no secret.
+            is_hidden = isinstance(error, AccessDeniedError) and error.facts.get("where") != str(_ON_REVEAL)
+            answered = failed(request, NOTHING_THERE if is_hidden else error)
             if answered.status_code >= 500:
                 facts = {"request_id": request.scope.get("keyplan.request_id"), "error": str(error)}
                 LOGGER.error("a request failed", extra={"facts": facts})
