@@ -7,7 +7,7 @@ from tests.kills.furniture import Scene
 from tests.kills.scenes_applications import cloudchamber, hepnos_stores, rings, runm
 from tests.kills.scenes_indexes import indexes, migrations
 from tests.kills.scenes_key_spaces import lives, restores_of_key_spaces
-from tests.kills.scenes_secrets import rotations
+from tests.kills.scenes_secrets import openings, rotations
 from tests.kills.scenes_transfers import copies, restores
 
 __all__ = ["GROUPS"]
@@ -24,4 +24,5 @@ GROUPS: Final[dict[str, Callable[[], Iterator[Scene]]]] = {
     "hepnos": hepnos_stores,
     "rings": rings,
     "rotations": rotations,
+    "openings": openings,
 }

@@ -18,6 +18,7 @@ from keyplan import Secret
 from keyplan.cli.main import COMMANDS, main
 from keyplan.engine import Commit, Engine, MemoryEngine, Put
 from keyplan.keyspace import KeySpaces, KeySpaceStore, open_key_space
+from keyplan.layout import describe
 from keyplan.maintenance import back_up_store, carry_out_change, plan_quarantine
 from keyplan.server import Access, Application, Role, Token, service_builders
 from keyplan.store import Store
@@ -111,7 +112,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         vault.words.insert("aside", Secret(NEEDLE))
         with (tmp_path / "vault.backup").open("wb") as file:
             back_up_store(opened.engine, file)
-    (tmp_path / "vault.json").write_text(json.dumps(keyplan.layout.describe(Vault.spec)))
+    (tmp_path / "vault.json").write_text(json.dumps(describe(Vault.spec)))
     for name in ("LAYOUT", "CONFIG", "SERVER", "TOKEN"):
         monkeypatch.delenv(f"KEYPLAN_{name}", raising=False)
     monkeypatch.setenv("KEYPLAN_STORE", url)

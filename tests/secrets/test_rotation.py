@@ -10,7 +10,7 @@ from keyplan import Secret, SecretKeys
 from keyplan.engine import Commit, Engine, MemoryEngine, Put, WrappedEngine
 from keyplan.errors import InvalidArgumentError, InvalidInputError, LayoutError, StoppedError, TargetTakenError
 from keyplan.jobs import Progress
-from keyplan.maintenance import JobKind, RotationReport, open_jobs, rotate_secrets, secret_counts
+from keyplan.maintenance import JobKind, RotationReport, open_jobs, open_secrets, rotate_secrets, secret_counts
 from keyplan.store import Store
 from keyplan.testing.checked import assert_healthy
 from tests.secrets.test_sealed_store import ADA, Unfit, keys, stored
@@ -197,7 +197,7 @@ def test_a_record_that_does_not_open_is_named_and_left() -> None:
         before = stored(engine)
         report = rotated(engine)
         assert (report.records, report.written, report.failed) == (10, 1, 9)
-        problems = {each.raw_key: each.problem for each in report.unsealed}
+        problems = {each.raw_key: each.problem for each in report.left}
         assert "no key of this id is known" in problems[ADA]
         assert "sealed for another place" in problems[b"/vault/accounts/mal"]
         assert "cannot be read" in problems[b"/vault/accounts/zoe"]
@@ -221,3 +221,60 @@ def test_what_cannot_be_rotated_is_refused_before_anything_is_written() -> None:
         with pytest.raises(LayoutError, match="union"):
             rotate_secrets(keyed, Unfit(keyed))
         assert stored(engine) == before
+
+
+# ---- the way back ----------------------------------------------------------------------------------------------------------
+
+
+def opened(engine: Engine, **options: Any) -> RotationReport:
+    store = Store(engine, secrets=NEW)
+    return open_secrets(store, Vault(store), **options)
+
+
+def test_secrets_of_several_keys_are_left_in_clear_byte_for_byte_as_without_keys() -> None:
+    with MemoryEngine() as engine, MemoryEngine() as clear:
+        filled(engine, secrets=OLD)
+        Vault(Store(engine, secrets=NEW)).accounts.put("ada", account())
+        report = opened(engine)
+        assert (report.key_id, report.records, report.written, report.failed) == ("", 7, 7, 0)
+        filled(clear)
+        assert stored(engine) == stored(clear)
+        assert opened(engine).written == 0
+
+
+def test_a_record_that_does_not_open_is_left_and_named_while_the_others_are_opened() -> None:
+    with MemoryEngine() as engine:
+        filled(engine, secrets=OLD)
+        lost = keys("lost")
+        Vault(Store(engine, secrets=lost)).accounts.insert("eve", account())
+        before = stored(engine)[b"/vault/accounts/eve"]
+        report = opened(engine)
+        assert (report.written, report.failed) == (7, 1)
+        assert [(left.table, left.raw_key) for left in report.left] == [("accounts", b"/vault/accounts/eve")]
+        assert stored(engine)[b"/vault/accounts/eve"] == before
+
+
+def test_opening_ends_a_rotation_that_was_stopped_and_the_other_way_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keyplan.maintenance.secret_rotation._BATCH_RECORDS_MAX", 4)
+    with MemoryEngine() as engine:
+        filled(engine, secrets=OLD)
+        with pytest.raises(StoppedError):
+            rotated(engine, stop=Stopping(2))
+        [job] = open_jobs(engine)
+        assert job.subject == "secrets below /vault/"
+        opened(engine)
+        assert open_jobs(engine) == []
+        assert rotated(engine).written == 7
+        with pytest.raises(StoppedError):
+            opened(engine, stop=Stopping(2))
+        [job] = open_jobs(engine)
+        assert job.subject == "secrets below /vault/, to clear"
+        rotated(engine)
+        assert set(by_key(engine)) == {"new"}
+
+
+def test_a_store_without_keys_opens_nothing() -> None:
+    with MemoryEngine() as engine:
+        filled(engine, secrets=OLD)
+        with pytest.raises(InvalidInputError, match="there are no keys to open with"):
+            open_secrets(Store(engine), Vault(Store(engine)))

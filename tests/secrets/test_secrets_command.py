@@ -1,6 +1,8 @@
 """`keyplan secrets`: keys are made, counted and rotated from the command line, and each command that writes seals with them."""
 
 import json
+import os
+import pwd
 import re
 import shlex
 import signal
@@ -11,6 +13,7 @@ import pytest
 
 import keyplan
 from keyplan import SecretKeys
+from keyplan.audit_log import AuditLog
 from keyplan.cli.main import main
 from keyplan.engine import Commit, Put, open_engine
 from keyplan.keyspace import KeySpaces
@@ -61,6 +64,11 @@ def revealed(keys: str = "vault.keys") -> str:
 def clear_values() -> list[bytes]:
     with open_engine("lmdb:./vault.kv") as engine:
         return [key for key, value in stored(engine).items() if traces(value.decode("latin-1"))]
+
+
+def stored_values() -> dict[bytes, bytes]:
+    with open_engine("lmdb:./vault.kv") as engine:
+        return stored(engine)
 
 
 def test_from_clear_to_one_key_to_another(run: Shell) -> None:
@@ -182,6 +190,56 @@ def test_a_rotation_that_is_told_to_stop_goes_on_with_the_command_that_it_prints
     assert revealed() == NEEDLE
 
 
+def test_secrets_are_left_in_clear_and_sealed_again(run: Shell) -> None:
+    run("secrets", "new", "vault.keys", "--id", "one")
+    at = ("--secrets", "vault.keys")
+    in_clear = stored_values()
+    assert run("secrets", "rotate", *at).code == 0
+    asked = run("secrets", "open", *at)
+    assert (asked.code, "not a terminal: pass --yes" in asked.err) == (5, True)
+    assert clear_values() == []
+    with_json = run("secrets", "open", "--yes", "--json", *at)
+    assert json.loads(with_json.out) == {"key": "", "records": 7, "written": 7, "failed": 0}
+    assert stored_values() == in_clear
+    assert run("secrets", "open", "--yes", *at).out == "0 of 7 records opened\n"
+    assert run("secrets", "rotate", *at).code == 0
+    assert revealed() == NEEDLE
+
+
+def test_an_opening_that_is_told_to_stop_goes_on_with_the_command_that_it_prints(
+    run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("secrets", "new", "vault.keys", "--id", "one")
+    assert run("secrets", "rotate", "--secrets", "vault.keys").code == 0
+    with told_at(monkeypatch, 1, signal.SIGTERM):
+        stopped = run("secrets", "open", "--yes", "--secrets", "vault.keys")
+    assert stopped.code == 143
+    again = re.search(r"`(keyplan secrets open .*)` goes on with it", stopped.err)
+    assert again is not None, stopped.err
+    assert json.loads(run("jobs", "--json").out)["subject"] == "secrets below /vault/, to clear"
+    assert run(*shlex.split(again[1])[1:]).code == 0
+    assert len(clear_values()) == 7
+
+
+def test_the_settings_file_names_the_keys(run: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("secrets", "new", "vault.keys", "--id", "one")
+    Path("keyplan.toml").write_text('secrets = "vault.keys"\n')
+    assert run("secrets", "list").out == "one\tcurrent\n"
+    assert run("put", "words", "w2", "swordfish").code == 0
+    with open_engine("lmdb:./vault.kv") as engine:
+        assert not any(b"swordfish" in value for value in stored(engine).values())
+    monkeypatch.setenv("KEYPLAN_SECRETS", "other.keys")
+    assert "other.keys" in run("secrets", "list").err, "the environment comes first"
+    monkeypatch.delenv("KEYPLAN_SECRETS")
+    (tmp_path / "elsewhere").mkdir()
+    with told_at(monkeypatch, 1, signal.SIGTERM):
+        stopped = run("secrets", "rotate")
+    again = re.search(r"`(keyplan secrets rotate .*)` goes on with it", stopped.err)
+    assert again is not None, stopped.err
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert run(*shlex.split(again[1])[1:]).code == 0
+
+
 def test_damage_is_counted(run: Shell) -> None:
     with keyplan.open("lmdb:./vault.kv") as store:
         value = stored(store.engine)[ADA]
@@ -208,3 +266,33 @@ def test_one_record_is_printed_with_its_secrets_when_that_is_asked_for(
         assert traces(printed.out), table
         assert "***" not in printed.out
         assert "the secrets of the record are printed in clear" in printed.err
+
+
+def test_who_is_shown_secrets_of_a_store_can_be_noted_in_an_audit_log(
+    run: Shell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noted = ["--reveal", "--audit-log", "audit.log"]
+    assert main(["get", "accounts", "ada", *noted, "--json", "--value-only"]) == 0
+    assert json.loads(capsys.readouterr().out)["passWord"] == NEEDLE
+    assert main(["get", "words", "nothing", *noted]) == 3
+    log = Path("audit.log").read_text()
+    assert not traces(log)
+    records = [json.loads(line) for line in log.splitlines()]
+    user = pwd.getpwuid(os.getuid()).pw_name
+    told = [(one["event"], one["who"], one["act"], one["subject"]) for one in records if "act" in one]
+    assert told == [
+        ("begun", user, "reveal", "- accounts ada"),
+        ("done", user, "reveal", "- accounts ada"),
+        ("begun", user, "reveal", "- words nothing"),
+        ("failed", user, "reveal", "- words nothing"),
+    ]
+    assert run("audit-log", "audit.log", "--verify").code == 0
+    refused = run("get", "words", "w1", "--audit-log", "audit.log")
+    assert (refused.code, "give --reveal too" in refused.err) == (5, True)
+
+
+def test_a_log_that_cannot_be_written_shows_no_secret(run: Shell) -> None:
+    with AuditLog(Path("audit.log"), wall=lambda: 0.0):
+        refused = run("get", "words", "w1", "--reveal", "--audit-log", "audit.log")
+    assert refused.code == 5
+    assert refused.out == ""

@@ -13,7 +13,7 @@ import pytest
 
 from keyplan.apps.cloudchamber import CloudChamber
 from keyplan.cli import read
-from keyplan.cli.items import LayoutOptions
+from keyplan.cli.items import LayoutOptions, RevealOptions
 from keyplan.engine import Commit, Put
 from keyplan.maintenance import explain_key
 from keyplan.store import Store, open_store
@@ -134,5 +134,10 @@ def test_the_command_get_from_files(tmp_path: Path) -> None:
 
 def _get_blade(url: str) -> None:
     with redirect_stdout(StringIO()) as printed:
-        read.get_command("blades", ["r1", "b1"], at=LayoutOptions(store=url, layout="tests.store.layouts:Site"))
+        read.get_command(
+            "blades",
+            ["r1", "b1"],
+            at=LayoutOptions(store=url, layout="tests.store.layouts:Site"),
+            reveals=RevealOptions(),
+        )
     assert printed.getvalue() == '{"serial": "s1", "tags": ["red"], "watts": 0}\n'

@@ -1,9 +1,12 @@
 """The command `keyplan audit-log`: reads and verifies the log of a server, from its files, and that of a registry.
 
-The options by which a server is told to write one are here, too.
+The options by which a server is told to write one are here, too, and how a command writes what it discloses itself.
 """
 
+import os
+import pwd
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
@@ -11,14 +14,15 @@ from typing import Annotated, NamedTuple, TypeVar
 import msgspec
 import typer
 
-from keyplan.audit_log import AuditRecord, Event, FileVerdict, Rotation, read_lines, verified_files
+from keyplan.audit_log import AuditLog, AuditRecord, Event, FileVerdict, Rotation, read_lines, verified_files
 from keyplan.cli.failures import end_with_findings
 from keyplan.cli.output import print_answer, print_grid, print_json
 from keyplan.cli.registries import RegistryOptions
+from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
 from keyplan.keyspace import AuditItem, RegistryOperations
 
-__all__ = ["AuditOptions", "audit_log_command"]
+__all__ = ["AuditOptions", "audit_log_command", "noting"]
 
 T = TypeVar("T")
 
@@ -152,8 +156,8 @@ def audit_log_command(
     if (head or behind) and not verify:
         raise InvalidInputError(source="--head" if head else "--behind", problem="it is for --verify: give both")
     if files:
-        if at.store or at.token_file:
-            other = "--store" if at.store else "--token-file"
+        if at.is_store_typed or at.token_file:
+            other = "--store" if at.is_store_typed else "--token-file"
             raise InvalidInputError(source=other, problem="FILE is the log of a server: give one of both")
         if verify:
             _show_file_verdict(verified_files(files, after=_digest(behind), head=_digest(head)), json=at.json)
@@ -254,6 +258,35 @@ def _verify_registry(registry: RegistryOperations, head: str | None, *, json: bo
         words = f"{verdict.entries} entries, each follows from the one before; the last has the digest {verdict.head}"
     print_answer(verdict._asdict(), words, json=json)
     end_with_findings(not verdict.is_whole)
+
+
+# ---- written by a command ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def noting(path: Path, *, operation: str, act: str, subject: str) -> Iterator[None]:
+    """Surround what the user of this process does with its lines in an audit log, as a server writes them.
+
+    Raises InvalidInputError for a file that cannot be written, as while a server writes it; AuditLogError.
+    """
+    facts = {"who": _user(), "known_by": "local", "service": "command", "operation": operation, "act": act}
+    with AuditLog(path, wall=SYSTEM_CLOCK.wall) as log:
+        begun = log.append(Event.BEGUN, **facts, subject=subject).result()
+        try:
+            yield
+        except BaseException as error:
+            code = str(getattr(error, "code", "")) or "internal_error"
+            log.append(Event.FAILED, **facts, of=begun, subject=subject, code=code).result()
+            raise
+        log.append(Event.DONE, **facts, of=begun, subject=subject).result()
+
+
+def _user() -> str:
+    """The name of whoever runs this, which no variable of the environment changes; the number of one without a name."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 # ---- what is given ---------------------------------------------------------------------------------------------------

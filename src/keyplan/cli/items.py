@@ -1,9 +1,10 @@
 """A layout's items as commands name them, opened on a store; the options that narrow their records; a commit to them."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -185,6 +186,7 @@ class LayoutOptions(NamedTuple):
             root=bound.root,
             unfinished=unfinished or (Unfinished.TOLD if readonly else Unfinished.REFUSED),
             secrets=self.secrets,
+            has_secrets=bound.has_secrets or self.secrets is not None,
         )
         try:
             store = opened()
@@ -195,7 +197,7 @@ class LayoutOptions(NamedTuple):
             # Why here: only a new store needs these modules.
             from keyplan.cli.transfer import rehearse  # noqa: PLC0415
 
-            keys = secrets_of_option(self.secrets)
+            keys = secrets_of_option(self.secrets, self.config)
 
             def rehearsed(engine: Engine) -> object:
                 return write(kind(Store(engine, secrets=keys), **values))
@@ -204,6 +206,37 @@ class LayoutOptions(NamedTuple):
             store = opened(create=True)
         with store:
             yield OpenLayout(store, kind(store, **values), bound)
+
+
+# ---- secrets in clear ----------------------------------------------------------------------------------------------------
+
+
+class RevealOptions(NamedTuple):
+    """Whether secrets are printed in clear, and where that is noted: a record of options, for `spread`."""
+
+    reveal: Annotated[bool, typer.Option("--reveal", help="With its secrets in clear; sealed ones need --secrets.")] = (
+        False
+    )
+    audit_log: Annotated[
+        Path | None,
+        typer.Option("--audit-log", metavar="FILE", help="Note in this audit log who is shown the secrets."),
+    ] = None
+
+    def noted(self, subject: str) -> AbstractContextManager[None]:
+        """Surround the read of a record with its lines in the log, if one is named: the outcome is there before it is printed.
+
+        Raises InvalidInputError for a log that cannot be written, and without --reveal; AuditLogError.
+        """
+        if self.audit_log is None:
+            return nullcontext()
+        if not self.reveal:
+            raise InvalidInputError(
+                source="--audit-log", problem="nothing is noted of masked records: give --reveal too"
+            )
+        # Why here: a command that notes nothing starts sooner without it.
+        from keyplan.cli.audit_log import noting  # noqa: PLC0415
+
+        return noting(self.audit_log, operation="get", act="reveal", subject=subject)
 
 
 # ---- which records of an item --------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum, auto
 from functools import wraps
 from inspect import Parameter, signature
@@ -123,10 +123,11 @@ SETTINGS_FILE: Final = "keyplan.toml"
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a file; empty where it has none."""
+    """The settings of a file, by the names of the fields: texts, and tables of texts. Empty where the file has none."""
 
     store: str = ""
     layout: str = ""
+    secrets: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
 
 
@@ -142,15 +143,14 @@ def read_settings(path: Path | None) -> Settings:
         found = tomllib.loads(read_text(source))
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(source=str(source), problem=f"not TOML: {error}") from error
-    unknown = sorted(found.keys() - {"store", "layout", "parameters"})
+    readers = {each.name: _text if each.type is str else _texts for each in fields(Settings)}
+    unknown = sorted(found.keys() - readers.keys())
     if unknown:
-        problem = f"there is no setting {unknown[0]!r}; the settings are store, layout and parameters"
+        *names, last = readers
+        problem = f"there is no setting {unknown[0]!r}; the settings are {', '.join(names)} and {last}"
         raise InvalidInputError(source=str(source), problem=problem)
-    return Settings(
-        _text(source, "store", found.get("store", "")),
-        _text(source, "layout", found.get("layout", "")),
-        _texts(source, "parameters", found.get("parameters", {})),
-    )
+    given: dict[str, Any] = {name: readers[name](source, name, value) for name, value in found.items()}
+    return Settings(**given)
 
 
 def _text(source: Path, name: str, value: object) -> str:
@@ -294,17 +294,18 @@ def store_of_option(
     root: bytes = b"",
     unfinished: Unfinished = Unfinished.TOLD,
     secrets: str | None = None,
+    has_secrets: bool = True,
 ) -> Store:
     """Open the store of `--store`, KEYPLAN_STORE or the settings; close it, or use it in a `with` block.
 
     Where the engine has these options, a missing store is made only with `create`, and nothing is written with `readonly`.
     With `keyspace`, that key space of it. `unfinished` is the reaction to restores and copies that have not ended and concern
-    keys below `root`. `secrets` names the keys of sealed secrets, KEYPLAN_SECRETS by default; they are read when one is sealed
-    or opened. Raises InvalidInputError when no store is named, EngineOpenError, SourceUnfinishedError, and the errors of
-    opening a key space.
+    keys below `root`. `secrets` names the keys of sealed secrets, by default KEYPLAN_SECRETS or the settings; they are read
+    when one is sealed or opened. Without `has_secrets` there are no keys: no record has a secret. Raises InvalidInputError when
+    no store is named, EngineOpenError, SourceUnfinishedError, and the errors of opening a key space.
     """
     url = store_url_of_option(url, config)
-    keys = secrets_of_option(secrets) if secrets or SECRETS_VARIABLE in os.environ else None
+    keys = secrets_of_option(secrets, config) if has_secrets else None
     engine = open_engine(url, create=create and keyspace is None, readonly=readonly)
     try:
         if keyspace is None:
@@ -321,9 +322,11 @@ def store_of_option(
         raise
 
 
-def secrets_of_option(secrets: str | None) -> KeysOnDemand | None:
-    """Return the keys of `--secrets` or KEYPLAN_SECRETS, unread; None where neither names any."""
-    return KeysOnDemand(secrets) if secrets else KeysOnDemand.of_environment(os.environ)
+def secrets_of_option(secrets: str | None, config: Path | None = None) -> KeysOnDemand | None:
+    """Return the keys of `--secrets`, KEYPLAN_SECRETS or the settings, unread; None where none names any."""
+    found = KeysOnDemand(secrets) if secrets else KeysOnDemand.of_environment(os.environ)
+    named = "" if found else read_settings(config).secrets
+    return KeysOnDemand(named) if named else found
 
 
 def store_url_of_option(url: str | None, config: Path | None = None) -> str:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from itertools import islice
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -15,6 +16,7 @@ from keyplan.cli.items import (
     ItemArgument,
     LayoutOptions,
     OpenLayout,
+    RevealOptions,
     StartsWithOption,
     item_names,
     narrowed,
@@ -66,9 +68,7 @@ def get_command(
     value_only: Annotated[
         bool, typer.Option("--value-only", help="The record alone, also on a terminal and with --json.")
     ] = False,
-    reveal: Annotated[
-        bool, typer.Option("--reveal", help="With its secrets in clear; sealed ones need --secrets.")
-    ] = False,
+    reveals: RevealOptions,
 ) -> None:
     """Print one record, by its key or by an index; of a counter, the next number.
 
@@ -78,8 +78,12 @@ def get_command(
         if item in open_layout.bound.counters:
             _print_counter(open_layout, item, fields or [], json=json)
             return
-        found = _found(open_layout, item, fields or [], reveals=reveal)
-    if reveal:
+        words = fields or []
+        # Why not asked otherwise: what stays masked is noted nowhere.
+        noted = reveals.noted(" ".join([at.keyspace or "-", item, *words])) if any(reveals) else nullcontext()
+        with noted:
+            found = _found(open_layout, item, words, reveals=reveals.reveal)
+    if reveals.reveal:
         print_hint("the secrets of the record are printed in clear")
     if json:
         print_json(found["record"] if value_only else found)

@@ -138,9 +138,13 @@ class RegistryOptions(NamedTuple):
         """The options that say nothing here: those of a server where a store is meant, and the other way round."""
         return ("store",) if self.server is not None and not self._is_store_meant() else ("server", "token_file")
 
+    @property
+    def is_store_typed(self) -> bool:
+        """True when a store is named, and not only by the environment, which is meant for every command."""
+        return self.store is not None and self.store != os.environ.get(STORE_VARIABLE)
+
     def _is_store_meant(self) -> bool:
-        is_store_typed = self.store is not None and self.store != os.environ.get(STORE_VARIABLE)
-        return is_store_typed and self.server == os.environ.get(SERVER_VARIABLE)
+        return self.is_store_typed and self.server == os.environ.get(SERVER_VARIABLE)
 
 
 def expected_identity(text: str | None) -> KeySpaceIdentity | None:

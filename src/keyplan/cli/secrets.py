@@ -1,5 +1,6 @@
-"""The commands `keyplan secrets new|list|status|rotate`: the keys that secrets are sealed with, and what each has sealed."""
+"""The commands `keyplan secrets`: the keys that secrets are sealed with, what each has sealed, sealing and opening all."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from secrets import token_bytes, token_hex
@@ -7,13 +8,16 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from keyplan.cli.failures import FINDINGS, end_with_findings, print_hint
+from keyplan.cli.failures import FINDINGS, agreed, end_with_findings, print_hint
 from keyplan.cli.items import LayoutOptions
 from keyplan.cli.jobs import stopped_by_signals, words_of
 from keyplan.cli.options import (
+    SETTINGS_FILE,
+    ConfigOption,
     JsonOption,
     SecretsOption,
     Unfinished,
+    YesOption,
     command_group,
     secrets_of_option,
     spread,
@@ -22,7 +26,7 @@ from keyplan.cli.output import print_answer, print_grid, print_json, print_text,
 from keyplan.engine import KeyRange
 from keyplan.errors import InvalidInputError
 from keyplan.layout import shown_key
-from keyplan.maintenance import SecretCounts, rotate_secrets, secret_counts
+from keyplan.maintenance import RotationReport, SecretCounts, open_secrets, rotate_secrets, secret_counts
 from keyplan.secret_keys import KEY_BYTES, add_secret_key
 
 __all__ = ["secrets_app"]
@@ -52,11 +56,13 @@ def new_command(
 
 
 @secrets_app.command("list")
-def list_command(*, secrets: SecretsOption = None, json: JsonOption = False) -> None:
+def list_command(*, secrets: SecretsOption = None, config: ConfigOption = None, json: JsonOption = False) -> None:
     """Print the ids of the keys, and which of them is the current one. No key is printed."""
-    keys = secrets_of_option(secrets)
+    keys = secrets_of_option(secrets, config)
     if keys is None:
-        raise InvalidInputError(source="--secrets", problem="name the keys: --secrets FILE, or KEYPLAN_SECRETS")
+        raise InvalidInputError(
+            source="--secrets", problem=f"name the keys: --secrets FILE, KEYPLAN_SECRETS, or secrets in {SETTINGS_FILE}"
+        )
     rows = [{"id": key_id, "is_current": key_id == keys.current} for key_id in keys.ids]
     if json:
         print_json(rows)
@@ -80,7 +86,7 @@ def status_command(*, at: LayoutOptions, json: JsonOption = False) -> None:
         print_text(f"{open_layout.bound.name} has no secrets")
     else:
         print_grid(("table", "records", "secrets", "key"), [row for each in counts for row in _rows(each)])
-    keys = secrets_of_option(at.secrets)
+    keys = secrets_of_option(at.secrets, at.config)
     current = {keys.current} if keys is not None else {key_id for each in counts for key_id in each.sealed}
     end_with_findings(any(each.clear or each.damaged or each.sealed.keys() - current for each in counts))
 
@@ -102,22 +108,49 @@ def _plain(counts: SecretCounts) -> dict[str, Any]:
     }
 
 
+RateOption = Annotated[float | None, typer.Option("--records-per-second", metavar="N", help="At most so many.")]
+
+
 @secrets_app.command("rotate")
 @spread
 def rotate_command(
-    context: typer.Context,
-    *,
-    at: LayoutOptions,
-    records_per_second: Annotated[
-        float | None, typer.Option("--records-per-second", metavar="N", help="At most so many.")
-    ] = None,
-    json: JsonOption = False,
+    context: typer.Context, *, at: LayoutOptions, records_per_second: RateOption = None, json: JsonOption = False
 ) -> None:
     """Seal the secrets of all records with the current key, those in clear too, while the store is in use.
 
     The same command resumes a rotation that was interrupted. Exit code 1 when records are left that do not open.
     """
-    keys = secrets_of_option(at.secrets)
+    report = _carried_out(context, at, rotate_secrets, records_per_second)
+    _print_report(report, f"sealed anew with {report.key_id}", json=json)
+
+
+@secrets_app.command("open")
+@spread
+def open_command(
+    context: typer.Context,
+    *,
+    at: LayoutOptions,
+    records_per_second: RateOption = None,
+    yes: YesOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Leave the secrets of all records in clear, while the store is in use: `keyplan secrets rotate` is the way back.
+
+    The same command resumes one that was interrupted. Programs that have keys go on to seal what they write. Exit code 1 when
+    records are left that do not open.
+    """
+    if not agreed("Whoever reads the store's bytes can read its secrets then. Open them?", is_agreed=yes):
+        return
+    _print_report(_carried_out(context, at, open_secrets, records_per_second), "opened", json=json)
+
+
+def _carried_out(
+    context: typer.Context,
+    at: LayoutOptions,
+    carry_out: Callable[..., RotationReport],
+    records_per_second: float | None,
+) -> RotationReport:
+    keys = secrets_of_option(at.secrets, at.config)
     replaced = {} if keys is None else {"secrets": keys.from_any_folder()}
     with at.opened() as open_layout:
 
@@ -128,9 +161,9 @@ def rotate_command(
 
         with (
             stopped_by_signals(partial(words_of, context, replaced=replaced, with_store=True)) as stop,
-            progress_bar("rotate", total) as shown,
+            progress_bar(str(context.info_name), total) as shown,
         ):
-            report = rotate_secrets(
+            return carry_out(
                 open_layout.store,
                 open_layout.layout,
                 records_per_second=records_per_second,
@@ -138,9 +171,12 @@ def rotate_command(
                 command=words_of(context, replaced=replaced),
                 progress=shown.told,
             )
-    for left in report.unsealed:
+
+
+def _print_report(report: RotationReport, done: str, *, json: bool) -> None:
+    for left in report.left:
         print_hint(f"{left.table} {shown_key(left.raw_key)} is left as it was: {left.problem}")
     answer = {"key": report.key_id, "records": report.records, "written": report.written, "failed": report.failed}
-    print_answer(answer, f"{report.written} of {report.records} records sealed anew with {report.key_id}", json=json)
+    print_answer(answer, f"{report.written} of {report.records} records {done}", json=json)
     if report.failed:
         raise typer.Exit(FINDINGS)

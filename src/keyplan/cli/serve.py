@@ -219,7 +219,7 @@ def serve_command(
     if tls.tls_client_ca and not (callers.access and tls.tls_certificate):
         problem = "certificates of clients are known by an access file, over TLS: give --access and --tls-certificate"
         raise InvalidInputError(source="--tls-client-ca", problem=problem)
-    keys = secrets_of_option(secrets)
+    keys = secrets_of_option(secrets, config)
     options = ServerOptions(
         store_url=store_url_of_option(store, config),
         listen=listen or (LISTEN_DEFAULT,),

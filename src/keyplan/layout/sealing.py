@@ -114,6 +114,18 @@ class TableSeal:
 
         return change_secrets(self.syntax, raw_value, self.form.secrets, reseal)
 
+    def cleared(self, key: object, raw_value: bytes) -> bytes:
+        """Return the stored value of a record at `key` with its sealed secrets in clear; everything else byte for byte.
+
+        Raises SecretKeyError, CorruptionError for a secret that does not open.
+        """
+
+        def clear(way: Way, raw: bytes) -> bytes:
+            text = None if is_null(self.syntax, raw) else envelope_in(self.syntax, raw)
+            return raw if text is None else self.opened(text, self.place(key, way))
+
+        return change_secrets(self.syntax, raw_value, self.form.secrets, clear)
+
     def check(self) -> None:
         """Raise LayoutError where the secrets of the table cannot be sealed."""
         if not self._is_exact:

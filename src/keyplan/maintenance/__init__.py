@@ -67,10 +67,11 @@ from keyplan.maintenance.restore_key_spaces import KeySpacesRestored, SpaceResto
 from keyplan.maintenance.restore_plan import OnConflict, RestoreAction, RestorePolicy, RestoreStep
 from keyplan.maintenance.restored_indexes import IndexesAfterwards
 from keyplan.maintenance.secret_rotation import (
+    LeftRecord,
     RotationReport,
     SecretCounts,
     SecretRotations,
-    UnsealedRecord,
+    open_secrets,
     rotate_secrets,
     secret_counts,
 )
@@ -114,6 +115,7 @@ __all__ = [
     "KeyExplanation",
     "KeySpacesRestored",
     "Keyed",
+    "LeftRecord",
     "MigrationPhase",
     "MigrationPlan",
     "MigrationReport",
@@ -144,7 +146,6 @@ __all__ = [
     "Tally",
     "Transfers",
     "Transform",
-    "UnsealedRecord",
     "Verification",
     "Written",
     "audit",
@@ -167,6 +168,7 @@ __all__ = [
     "migrate",
     "open_backup",
     "open_jobs",
+    "open_secrets",
     "plan_delete",
     "plan_migration",
     "plan_put",

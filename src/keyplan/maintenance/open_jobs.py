@@ -202,8 +202,10 @@ def _rotation(row: "_Row") -> OpenJob:
     if row.value is None:
         remedy = f"set its record aside, {_set_aside(row)}, then `keyplan secrets rotate` begins it anew"
         return replace(job, problem=row.problem, remedy=remedy)
-    remedy = "" if row.value.command else "`keyplan secrets rotate` with the layout that has this root"
-    return _told(replace(job, remedy=remedy), row.value, row.value.command)
+    begins = "rotate" if row.value.key_id else "open"
+    subject = job.subject if row.value.key_id else f"{job.subject}, to clear"
+    remedy = "" if row.value.command else f"`keyplan secrets {begins}` with the layout that has this root"
+    return _told(replace(job, subject=subject, remedy=remedy), row.value, row.value.command)
 
 
 def _growth(snapshot: Snapshot) -> Iterator[OpenJob]:

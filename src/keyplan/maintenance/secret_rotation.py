@@ -1,19 +1,20 @@
-r"""The secrets of a store's records: by which keys they are sealed, and sealing all of them with the current one, while in use.
+r"""The secrets of a store's records: by which keys they are sealed, and sealing or opening all of them while they are in use.
 
     00 6b 73 <root>    a rotation of the secrets below a layout's root is under way
 
-A record is written anew under the guard that it is as it was read, so that no write of anybody is lost. One that was done needs
-nothing more: a rotation that is interrupted goes on where it was, or begins anew, to the same end.
+A rotation seals all of them with the current key, or leaves all of them in clear. A record is written anew under the guard that
+it is as it was read, so that no write of anybody is lost. One that was done needs nothing more: a rotation that is interrupted
+goes on where it was, or begins anew, to the same end.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from keyplan.codec import Envelope, envelope_in, is_null, secrets_in
+from keyplan.codec import Envelope, SecretCipher, envelope_in, is_null, secrets_in
 from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Engine, Entry, KeyRange, Put, ended_lease_is_conflict
 from keyplan.errors import CommitConflictError, CorruptionError, InvalidInputError, SecretKeyError, TargetTakenError
 from keyplan.jobs import (
@@ -38,7 +39,15 @@ from keyplan.jobs import (
 from keyplan.layout import BoundLayout, BoundTable, Layout, Table, TableSeal, bound_layout_of
 from keyplan.store import Backoff, Store
 
-__all__ = ["RotationReport", "SecretCounts", "SecretRotations", "UnsealedRecord", "rotate_secrets", "secret_counts"]
+__all__ = [
+    "LeftRecord",
+    "RotationReport",
+    "SecretCounts",
+    "SecretRotations",
+    "open_secrets",
+    "rotate_secrets",
+    "secret_counts",
+]
 
 _BATCH_RECORDS_MAX: Final = 128
 """Why: what one conflict makes read again; as many as etcd takes in one commit are half of it."""
@@ -113,7 +122,10 @@ def _with_secrets(bound: BoundLayout) -> list[tuple[BoundTable, TableSeal]]:
 
 
 class SecretRotation(JobRecord, frozen=True, kw_only=True):
-    """A rotation that is under way: the key that it seals with, and what it has gone through: tables, and keys of `table`."""
+    """A rotation that is under way: the key that it seals with, and what it has gone through: tables, and keys of `table`.
+
+    One without a key opens: it leaves the secrets in clear.
+    """
 
     key_id: str
     table: str = ""
@@ -127,8 +139,8 @@ class SecretRotations(Layout, root=b"\x00ks"):
 
 
 @dataclass(frozen=True, slots=True)
-class UnsealedRecord:
-    """A record that could not be sealed anew, and why; it stays as it is."""
+class LeftRecord:
+    """A record whose secrets did not open, and why; it stays as it is."""
 
     table: str
     raw_key: bytes
@@ -139,14 +151,15 @@ class UnsealedRecord:
 class RotationReport:
     """What one run of a rotation did: records that it went through, and those that it wrote anew.
 
-    `failed` counts the records that could not be sealed; `unsealed` names the first of them.
+    `key_id` is the key that it sealed with, empty where it opened. `failed` counts the records that are left as they were;
+    `left` names the first of them.
     """
 
     key_id: str
     records: int
     written: int
     failed: int
-    unsealed: tuple[UnsealedRecord, ...]
+    left: tuple[LeftRecord, ...]
 
 
 def rotate_secrets(
@@ -175,19 +188,11 @@ def rotate_secrets(
     Raises InvalidInputError for a store without keys, InvalidArgumentError for no pace, LayoutError for a table whose secrets
     cannot be sealed, TargetTakenError when another process has taken the rotation over, EngineError.
     """
-    cipher = store.secrets
-    if cipher is None:
-        problem = "there are no keys to seal with: open the store with secrets="
-        raise InvalidInputError(source="secrets", problem=problem)
-    bound = bound_layout_of(layout)
-    if any(table.cipher is not cipher for table in bound.tables.values()):
-        raise InvalidInputError(
-            source="layout", problem="it is not bound to this store, whose keys are to seal: bind it anew"
-        )
+    cipher, bound = _keys_of(store, layout, "seal")
     rotation = _Rotation(
         store.engine,
         bound,
-        SecretRotation(key_id=cipher.current),
+        _Sealing(cipher.current),
         Pace(records_per_second, clock=clock, sleep=sleep, argument="records_per_second"),
         StopCheck(stop, f"the rotation of the secrets of {bound.name}"),
         Teller(progress),
@@ -196,12 +201,85 @@ def rotate_secrets(
     return rotation.run(tuple(command), clock)
 
 
+def open_secrets(
+    store: Store,
+    layout: Layout,
+    *,
+    records_per_second: float | None = None,
+    stop: Stop | None = None,
+    command: Sequence[str] = (),
+    progress: Callable[[Progress], object] | None = None,
+    backoff: Backoff | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    sleep: Callable[[float], object] | None = None,
+) -> RotationReport:
+    """Leave the secrets of all records of a layout in clear, as a store without keys writes them.
+
+    Everything else is as for `rotate_secrets`, which is the way back: the keys are those that the secrets are sealed with, and
+    a program that has keys goes on to seal what it writes.
+    """
+    _, bound = _keys_of(store, layout, "open")
+    rotation = _Rotation(
+        store.engine,
+        bound,
+        _Opening(),
+        Pace(records_per_second, clock=clock, sleep=sleep, argument="records_per_second"),
+        StopCheck(stop, f"the opening of the secrets of {bound.name}"),
+        Teller(progress),
+        backoff or Backoff(),
+    )
+    return rotation.run(tuple(command), clock)
+
+
+def _keys_of(store: Store, layout: Layout, verb: str) -> tuple[SecretCipher, BoundLayout]:
+    """Return the keys of a store and a layout that is bound to it. Raises InvalidInputError."""
+    cipher = store.secrets
+    if cipher is None:
+        problem = f"there are no keys to {verb} with: open the store with secrets="
+        raise InvalidInputError(source="secrets", problem=problem)
+    bound = bound_layout_of(layout)
+    if any(table.cipher is not cipher for table in bound.tables.values()):
+        raise InvalidInputError(
+            source="layout", problem=f"it is not bound to this store, whose keys are to {verb}: bind it anew"
+        )
+    return cipher, bound
+
+
+class _Sealing(NamedTuple):
+    """Every secret is sealed with the current key."""
+
+    key_id: str
+    verb: str = "sealing"
+
+    def check(self, seal: TableSeal) -> None:
+        seal.check()
+
+    def changed(self, seal: TableSeal, key: object, raw_value: bytes) -> bytes:
+        return seal.resealed(key, raw_value, key)
+
+
+class _Opening(NamedTuple):
+    """Every secret is left in clear."""
+
+    key_id: str = ""
+    verb: str = "opening"
+
+    def check(self, seal: TableSeal) -> None:
+        """Any table: of a form in which nothing can be sealed, nothing is."""
+
+    def changed(self, seal: TableSeal, key: object, raw_value: bytes) -> bytes:
+        return raw_value if seal.form.secret_syntax is None else seal.cleared(key, raw_value)
+
+
+_Direction = _Sealing | _Opening
+
+
 class _Rotation:
     def __init__(
         self,
         engine: Engine,
         bound: BoundLayout,
-        new: SecretRotation,
+        direction: _Direction,
         pace: Pace,
         stops: StopCheck,
         tell: Teller,
@@ -209,26 +287,27 @@ class _Rotation:
     ) -> None:
         self._engine = engine
         self._bound = bound
-        self._new = new
+        self._direction = direction
         self._pace = pace
         self._stops = stops
         self._tell = tell
         self._backoff = backoff
         self._room = CommitRoom.of(engine.profile, operations=_GUARDS, size=JOB_BYTES_MAX)
         self._records = self._written = self._failed = 0
-        self._unsealed: list[UnsealedRecord] = []
+        self._left: list[LeftRecord] = []
 
     def run(self, command: tuple[str, ...], clock: Clock) -> RotationReport:
         tables = _with_secrets(self._bound)
         for _, seal in tables:
-            seal.check()
+            self._direction.check(seal)
         table = SecretRotations.bound().tables["rotations"]
         with self._engine.snapshot() as snapshot:
             seen = look(snapshot, table.keys.encode(self._bound.root), table.form)
         names = [each.name for each, _ in tables]
         earlier: SecretRotation | None = seen.record
-        is_same = earlier is not None and earlier.key_id == self._new.key_id and earlier.table in ("", *names)
-        record = earlier if earlier is not None and is_same else self._new
+        key_id = self._direction.key_id
+        is_same = earlier is not None and earlier.key_id == key_id and earlier.table in ("", *names)
+        record = earlier if earlier is not None and is_same else SecretRotation(key_id=key_id)
         begin = partial(Job[SecretRotation].begin, lost=self._lost, clock=clock, stops=self._stops)
         try:
             job = begin(self._engine, seen, begun(record, command=command, clock=clock), table.form)
@@ -236,14 +315,14 @@ class _Rotation:
             raise self._lost("another process begins the rotation at this moment") from error
         done = names.index(record.table) if record.table else 0
         for each, seal in tables[done:]:
-            self._seal_table(job, each, seal, record.cursor if each.name == record.table else b"")
+            self._change_table(job, each, seal, record.cursor if each.name == record.table else b"")
         job.end()
-        return RotationReport(self._new.key_id, self._records, self._written, self._failed, tuple(self._unsealed))
+        return RotationReport(key_id, self._records, self._written, self._failed, tuple(self._left))
 
     def _lost(self, problem: str) -> TargetTakenError:
         return TargetTakenError(prefix=self._bound.root, problem=problem)
 
-    def _seal_table(self, job: Job[SecretRotation], table: BoundTable, seal: TableSeal, cursor: bytes) -> None:
+    def _change_table(self, job: Job[SecretRotation], table: BoundTable, seal: TableSeal, cursor: bytes) -> None:
         start, end = table.keys.range(())
         rest = KeyRange(max(start, cursor + b"\x00") if cursor else start, end)
         while not rest.is_empty:
@@ -253,45 +332,49 @@ class _Rotation:
             if not batch:
                 return
             written = self._written
-            work = _Batch(self._engine, job, table, seal, self._room, self._backoff)
-            work.seal([entry.key for entry in batch])
+            changed = partial(self._direction.changed, seal)
+            work = _Batch(self._engine, job, table, changed, self._room, self._backoff)
+            work.write([entry.key for entry in batch])
             self._records += work.records
             self._written += work.written
-            self._failed += len(work.unsealed)
-            self._unsealed += list(work.unsealed.values())[: _FINDINGS_MAX - len(self._unsealed)]
+            self._failed += len(work.left)
+            self._left += list(work.left.values())[: _FINDINGS_MAX - len(self._left)]
             if self._written != written:
                 job.tell(table.name, self._records)
                 job.commit(record=structs.replace(job.record, table=table.name, cursor=batch[-1].key))
-            self._tell("sealing", self._records, item=table.name)
+            self._tell(self._direction.verb, self._records, item=table.name)
             self._pace.spend(len(batch), self._stops)
             rest = KeyRange(batch[-1].key + b"\x00", end)
 
 
 class _Batch:
-    """Some records of one table, sealed in as few commits as they fit into; where a writer comes between, in halves."""
+    """Some records of one table, written anew in as few commits as they fit into; where a writer comes between, in halves.
+
+    `changed` returns what is to be stored of a record at a key.
+    """
 
     def __init__(
         self,
         engine: Engine,
         job: Job[SecretRotation],
         table: BoundTable,
-        seal: TableSeal,
+        changed: Callable[[object, bytes], bytes],
         room: CommitRoom,
         backoff: Backoff,
     ) -> None:
-        self._engine, self._job, self._table, self._seal = engine, job, table, seal
+        self._engine, self._job, self._table, self._changed = engine, job, table, changed
         self._room, self._backoff = room, backoff
         self._seen: set[bytes] = set()
         self.written = 0
-        self.unsealed: dict[bytes, UnsealedRecord] = {}
+        self.left: dict[bytes, LeftRecord] = {}
 
     @property
     def records(self) -> int:
         """How many of the keys are records of the table."""
         return len(self._seen)
 
-    def seal(self, raw_keys: Sequence[bytes]) -> None:
-        """Seal the records at these keys; what could not be sealed is in `unsealed`."""
+    def write(self, raw_keys: Sequence[bytes]) -> None:
+        """Write the records at these keys anew; those that stay as they are, because they do not open, are in `left`."""
         halved(raw_keys, self._attempt, self._alone)
 
     def _alone(self, raw_key: bytes) -> None:
@@ -308,7 +391,7 @@ class _Batch:
         commits = [
             Commit((as_read(entry.key, entry),), (Put(entry.key, new, entry.lease),), read.epoch)
             for entry in found
-            if (new := self._sealed(entry)) is not None
+            if (new := self._new_value(entry)) is not None
         ]
         with ended_lease_is_conflict():
             for places, commit in joined(commits, self._room):
@@ -316,19 +399,19 @@ class _Batch:
                 self.written += len(places)
         return [None] * len(raw_keys)
 
-    def _sealed(self, entry: Entry) -> bytes | None:
+    def _new_value(self, entry: Entry) -> bytes | None:
         """Return the record's new value; None where it needs none, or none can be made."""
         key = self._table.keys.decode(entry.key)
         if key is None:
             return None
         self._seen.add(entry.key)
-        self.unsealed.pop(entry.key, None)
+        self.left.pop(entry.key, None)
         try:
-            new = self._seal.resealed(key, entry.value, key)
+            new = self._changed(key, entry.value)
         except (CorruptionError, SecretKeyError) as error:
             self._failed(entry.key, str(error))
             return None
         return None if new == entry.value else new
 
     def _failed(self, raw_key: bytes, problem: str) -> None:
-        self.unsealed[raw_key] = UnsealedRecord(self._table.name, raw_key, problem)
+        self.left[raw_key] = LeftRecord(self._table.name, raw_key, problem)
