@@ -197,15 +197,18 @@ class Job(Generic[R]):
         self.record = new
         self._touched = self._clock.monotonic()
 
-    def end(self, *, leaving: R | None = None) -> None:
+    def end(
+        self, *, leaving: R | None = None, mutations: Iterable[Mutation] = (), guards: Iterable[Guard] = ()
+    ) -> None:
         """Take the record away: the work is done. The conditions are not asked any more.
 
         `leaving`: the record of other work, which this one was to replace and has not begun to, is written back.
+        `mutations` are written in the same commit. Raises CommitConflictError when one of `guards` does not hold.
         """
         self._conditions = NO_CONDITIONS
         key = self._seen.key
         last = Delete(key) if leaving is None else Put(key, self._form.encode(leaving))
-        self._send((last,), (), is_applied=lambda: self._stands(leaving))
+        self._send((*mutations, last), tuple(guards), is_applied=lambda: self._stands(leaving))
 
     def _as_told(self, record: R | None) -> R | None:
         """Return the record to write, with how far the work is when it is time to say so; None: it stays."""

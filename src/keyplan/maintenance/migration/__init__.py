@@ -3,10 +3,12 @@
 from keyplan.maintenance.migration.cleaning import CleanUpReport, clean_up_migration
 from keyplan.maintenance.migration.driver import MigrationReport, migrate
 from keyplan.maintenance.migration.functions import Conversion, Keyed, Transform
-from keyplan.maintenance.migration.marks import Migrations
+from keyplan.maintenance.migration.marks import Migrations, PastMigration, RootLayouts, TableStage
 from keyplan.maintenance.migration.merge import Contest
 from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep
 from keyplan.maintenance.migration.planner import plan_migration
+from keyplan.maintenance.migration.rollback import RollbackReport, roll_back_migration
+from keyplan.maintenance.migration.root_history import history_of, layouts_at
 from keyplan.maintenance.migration.verify import Verification
 
 __all__ = [
@@ -19,9 +21,16 @@ __all__ = [
     "MigrationReport",
     "MigrationStep",
     "Migrations",
+    "PastMigration",
+    "RollbackReport",
+    "RootLayouts",
+    "TableStage",
     "Transform",
     "Verification",
     "clean_up_migration",
+    "history_of",
+    "layouts_at",
     "migrate",
     "plan_migration",
+    "roll_back_migration",
 ]

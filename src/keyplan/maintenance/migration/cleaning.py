@@ -9,19 +9,27 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from keyplan.engine import Delete, KeyRange
+from keyplan.engine import Delete
 from keyplan.errors import CommitConflictError, MigrationRefusedError
-from keyplan.jobs import Progress, Stop, StopCheck, Teller, as_read, batches_of, operations_max
-from keyplan.layout import BoundIndex, BoundTable, shown_key
-from keyplan.maintenance.claims import standing_claims
+from keyplan.jobs import Progress, Stop, StopCheck, Teller, as_read
+from keyplan.layout import BoundIndex, BoundTable
 from keyplan.maintenance.index_states import read_index_state
 from keyplan.maintenance.migration.batching import Batches, unit_batches
 from keyplan.maintenance.migration.driver import move_counter
-from keyplan.maintenance.migration.marks import Stage, seen_state
+from keyplan.maintenance.migration.marks import Stage, TableStage, seen_state
 from keyplan.maintenance.migration.merge import Contest, Merger
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.removal import Remover
-from keyplan.maintenance.migration.run_state import Run, end_run, refuse_readers, remove_leftovers, take_over
+from keyplan.maintenance.migration.run_state import (
+    Run,
+    at_stage,
+    claim_obstacles,
+    end_run,
+    refuse_readers,
+    remove_leftovers,
+    take_over,
+)
+from keyplan.maintenance.migration.sweeping import removed, swept
 from keyplan.maintenance.migration.verify import Verification, verify_table
 from keyplan.store import Backoff, IndexStage, Store, index_state_key
 
@@ -81,6 +89,7 @@ class _Cleaning:
         self._backoff = backoff
         self._report = CleanUpReport()
         self._done = 0
+        self._is_rolling_back = False
 
     def run(self) -> CleanUpReport:
         """Clean up."""
@@ -89,6 +98,7 @@ class _Cleaning:
         state = seen.record
         if state is None:
             raise MigrationRefusedError(obstacles=("the migration was not begun",))
+        self._is_rolling_back = state.stage == Stage.ROLLING_BACK
         if state.is_cleaned or not self._plan.steps:
             remove_leftovers(self._engine, self._plan.id)
             self._report.is_cleaned = True
@@ -109,19 +119,20 @@ class _Cleaning:
             self._report.records += self._swept(run, self._plan.old.tables[name])
         self._remove_numbers(run)
         if not self._report.left:
-            end_run(run, self._plan.id)
+            end_run(run, self._plan)
             self._report.is_cleaned = True
         return self._report
 
     def _obstacles(self, *, is_settled: bool) -> Iterator[str]:
         unequal = [found.table for found in self._report.verified if not found.is_equal]
+        if self._is_rolling_back:
+            yield "the migration is being rolled back: finish that"
+            return
         if not is_settled or unequal:
             problem = f"not everything of {', '.join(unequal)} was carried over" if unequal else "it is not settled"
             yield f"{problem}: run the migration with --switched first"
         with self._engine.snapshot() as snapshot:
-            claims = standing_claims(snapshot, {self._plan.old.root, self._plan.new.root})
-        for prefix, claim in claims:
-            yield f"a {claim.kind} into {shown_key(prefix) or 'the whole store'} is not finished: give its command again first"
+            yield from claim_obstacles(self._plan, snapshot)
         for found in self._report.verified:
             if found.vanished and not self._takes_vanished(found.table):
                 yield (
@@ -136,6 +147,7 @@ class _Cleaning:
 
     def _remove_records(self, run: Run, work: TableWork) -> None:
         merger = Merger(self._plan.id, work.route, is_switched=True)
+        run.commit(record=at_stage(run.record, TableStage.CONTRACTING, work.name))
         takes_vanished = self._takes_vanished(work.name)
         remover = Remover(self._plan.id, work.route, takes_vanished=takes_vanished)
         batches = Batches(run, self._backoff)
@@ -168,33 +180,14 @@ class _Cleaning:
 
     def _swept(self, run: Run, item: BoundTable | BoundIndex) -> int:
         """Remove every key of an item that the new layout does not know; return how many."""
-        removed = 0
-        for batch in self._stops.each(batches_of(self._engine, KeyRange(*item.keys.range(())))):
-            own = [
-                entry.key
-                for entry in batch
-                if item.keys.decode(entry.key) is not None and not self._plan.new.meanings(entry.key)
-            ]
-            # Why half: each delete is guarded by what was read.
-            most = (operations_max(self._engine.profile) - 2) // 2
-            for start in range(0, len(own), most):
-                removed += self._backoff.until_committed(partial(self._removed, run, own[start : start + most]))
-            self._tell(item.name, len(own))
-        return removed
-
-    def _removed(self, run: Run, keys: Sequence[bytes]) -> int:
-        with self._engine.snapshot() as snapshot:
-            found = [entry for entry in snapshot.get_many(keys) if entry is not None]
-        if found:
-            run.commit([Delete(entry.key) for entry in found], guards=[as_read(entry.key, entry) for entry in found])
-        return len(found)
+        return swept(run, item, self._plan.new, self._backoff, partial(self._tell, item.name))
 
     def _remove_numbers(self, run: Run) -> None:
         for old_name, new_name in self._plan.counters_to_move:
             self._backoff.until_committed(partial(self._counter_removed, run, old_name, new_name))
         for name in self._plan.counters_to_remove:
             raw_key = self._plan.old.counters[name].raw_key
-            self._report.numbers += self._backoff.until_committed(partial(self._removed, run, [raw_key]))
+            self._report.numbers += self._backoff.until_committed(partial(removed, run, [raw_key]))
 
     def _counter_removed(self, run: Run, old_name: str, new_name: str) -> None:
         move_counter(run, self._plan, old_name, new_name)

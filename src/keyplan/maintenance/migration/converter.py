@@ -122,6 +122,31 @@ class Converter:
         (entry,) = records
         return {} if entry is None else stored_entries(self.old, entry)
 
+    @property
+    def has_inverse(self) -> bool:
+        """Whether new records can be taken back: without a function, each is tried."""
+        return self._conversion is None or self._conversion.inverse is not None
+
+    def taken_back(self, entry: Entry) -> tuple[Converted, ...]:
+        """The old record of which this new one is made. Raises what is in UNREADABLE."""
+        key = self.new.keys.decode(entry.key)
+        raw_key = self.old_key(key)
+        record = self._old_record(entry.value)
+        raw_value = self.old.form.encode(record) if self.has_other_values else entry.value
+        old_key = self.old.keys.decode(raw_key)
+        refuse_moved_secrets([(self.new, entry)], self.old, old_key, raw_value)
+        entries = index_entries_of(self.old, old_key, record) if self.old.indexes else {}
+        return (Converted(self.old, old_key, raw_key, raw_value, entries),)
+
+    def _old_record(self, raw_value: bytes) -> Any:
+        if not self.has_other_values:
+            return self.old.form.decode(raw_value)
+        record = self.new.form.decode(raw_value)
+        if self._conversion is not None:
+            assert self._conversion.inverse is not None
+            return called(self.old.name, partial(self._conversion.inverse, record))
+        return self._as(self.old, record)
+
     # ---- one record --------------------------------------------------------------------------------------------------------
 
     def converted(self, entry: Entry) -> Converted:
@@ -140,7 +165,11 @@ class Converter:
         record = self.old.form.decode(raw_value)
         if self._conversion is not None:
             return called(self.new.name, partial(self._conversion.function, record))
-        kind = self.new.form.value_type
+        return self._as(self.new, record)
+
+    def _as(self, table: BoundTable, record: Any) -> Any:
+        """The record as one of another type, where the types say how."""
+        kind = table.form.value_type
         try:
             if kind is Any or isinstance(record, kind):
                 return record
@@ -148,15 +177,16 @@ class Converter:
             pass  # Why: a type such as dict[str, int] is no class to compare with.
         try:
             if self._is_positional:
-                return self._by_names(record)
+                return self._by_names(table, record)
             return msgspec.convert(msgspec.to_builtins(record), kind)
         except (msgspec.ValidationError, TypeError) as error:
-            problem = "the new type does not take the record as it is: name a function that converts it"
-            raise InvalidRecordError(table=self.new.name, problem=problem) from error
+            problem = f"the type of {table.name} does not take the record as it is: name a function that converts it"
+            raise InvalidRecordError(table=table.name, problem=problem) from error
 
-    def _by_names(self, record: Any) -> Any:
+    @staticmethod
+    def _by_names(table: BoundTable, record: Any) -> Any:
         """The record by its fields' names. Why: what is stored as an array would be carried over by its places."""
         if isinstance(record, list | dict):
             problem = "records are stored as arrays: name the class of the old layout, or a function that converts them"
-            raise InvalidRecordError(table=self.new.name, problem=problem)
-        return msgspec.convert(record, self.new.form.value_type, from_attributes=True)
+            raise InvalidRecordError(table=table.name, problem=problem)
+        return msgspec.convert(record, table.form.value_type, from_attributes=True)

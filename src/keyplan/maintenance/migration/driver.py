@@ -18,10 +18,11 @@ from keyplan.maintenance.findings import Finding
 from keyplan.maintenance.index_build import build_index
 from keyplan.maintenance.index_states import read_index_state
 from keyplan.maintenance.migration.batching import Batches, unit_batches
-from keyplan.maintenance.migration.marks import Stage, cursor_key, decoded, mark_range
+from keyplan.maintenance.migration.marks import Stage, TableStage, cursor_key, decoded, mark_range
 from keyplan.maintenance.migration.merge import Contest, Decision, Merger, Outcome
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
-from keyplan.maintenance.migration.run_state import Run, begin_run, end_run, refuse_readers, remove_leftovers
+from keyplan.maintenance.migration.root_history import remember_layout, switched
+from keyplan.maintenance.migration.run_state import Run, at_stage, begin_run, end_run, refuse_readers, remove_leftovers
 from keyplan.maintenance.migration.table_layouts import layouts_of, recorded
 from keyplan.maintenance.migration.verify import Verification, verify_table
 from keyplan.store import Backoff, Store
@@ -122,6 +123,8 @@ class _Run:
         if self._plan.is_over or not self._plan.steps:
             if self._plan.is_over:
                 remove_leftovers(self._engine, self._plan.id)
+            else:
+                self._backoff.until_committed(partial(remember_layout, self._engine, self._plan))
             self._report.is_settled = True
             return self._report
         switch = self._is_switched
@@ -142,17 +145,10 @@ class _Run:
 
     def _convert(self, run: Run, work: TableWork) -> None:
         """Convert the records where they stand, once: afterwards only those that were left are looked at again."""
-        if work.name not in run.record.converted:
+        if run.record.tables.get(work.name) is TableStage.FILLING:
             if not self._carry_over(run, work):
                 return
-            old_key, new_key = layouts_of(self._plan, work.name)
-            with self._engine.snapshot() as snapshot:
-                before, after = snapshot.get_many([old_key, new_key])
-            put = recorded(self._plan, work.name, before)
-            gone = [Delete(old_key)] if before is not None and old_key != new_key else []
-            state = structs.replace(run.record, converted=(*run.record.converted, work.name))
-            guards = {as_read(old_key, before), as_read(new_key, after)}
-            run.commit([put, *gone], guards=guards, record=state)
+            self._backoff.until_committed(partial(self._converted, run, work))
             return
         merger = Merger(self._plan.id, work.route, is_switched=True)
         batches = Batches(run, self._backoff)
@@ -164,6 +160,16 @@ class _Run:
                     self._report.count(decision.outcome)
                 if decision.contest is not None and len(self._report.contested) < _CONTESTS_MAX:
                     self._report.contested.append(decision.contest)
+
+    def _converted(self, run: Run, work: TableWork) -> None:
+        """Write down that the records of a table are converted, each once, in the layout that the table has from now on."""
+        with self._engine.snapshot() as snapshot:
+            old_key, new_key = layouts_of(self._plan, work.name)
+            before, after = snapshot.get_many([old_key, new_key])
+        put = recorded(self._plan, work.name, before)
+        gone = [Delete(old_key)] if before is not None and old_key != new_key else []
+        state = at_stage(run.record, TableStage.SWITCHED, work.name)
+        run.commit([put, *gone], guards={as_read(old_key, before), as_read(new_key, after)}, record=state)
 
     def _carry_over(self, run: Run, work: TableWork) -> bool:
         """Go over the table until nothing is left to write; the first time from where an earlier run was.
@@ -263,16 +269,30 @@ class _Run:
         report = self._report
         moved = [work for work in self._plan.tables if work.is_moving]
         report.verified = [verify_table(self._engine, self._plan.id, work, self._stops) for work in moved]
-        in_place = {work.name for work in self._plan.tables if work.is_in_place}
-        is_whole = len(report.built) == len(run.record.indexes) and in_place <= set(run.record.converted)
+        in_place = [work.name for work in self._plan.tables if work.is_in_place]
+        is_whole = len(report.built) == len(run.record.indexes) and not any(
+            run.record.tables.get(name) is TableStage.FILLING for name in in_place
+        )
         report.is_settled = is_whole and not report.contested and all(found.is_equal for found in report.verified)
         if report.is_settled and not self._plan.has_clean_up:
-            end_run(run, self._plan.id)
+            end_run(run, self._plan)
             return
         stage = Stage.SETTLED if report.is_settled else Stage.SWITCHED
         # Why the stage, too: a run that takes a settled migration over has written that it goes on with it.
         if (report.is_settled, stage) != (run.record.is_settled, run.record.stage):
-            run.commit(record=structs.replace(run.record, is_settled=report.is_settled, stage=stage))
+            self._backoff.until_committed(partial(self._written_down, run, stage))
+
+    def _written_down(self, run: Run, stage: Stage) -> None:
+        """Write down whether everything is carried over and compared; when it is, the new layout is the one that counts."""
+        is_settled = self._report.is_settled
+        state = structs.replace(run.record, is_settled=is_settled, stage=stage)
+        if not is_settled:
+            run.commit(record=state)
+            return
+        with self._engine.snapshot() as snapshot:
+            remembered = switched(self._plan, snapshot)
+        state = at_stage(state, TableStage.SWITCHED, *(work.name for work in self._plan.tables))
+        run.commit(remembered.mutations, guards=remembered.guards, record=state)
 
 
 def move_counter(run: Run, plan: MigrationPlan, old_name: str, new_name: str) -> None:

@@ -32,12 +32,14 @@ Made: TypeAlias = Keyed | Iterable[Keyed] | None
 class Conversion:
     """A function from a record of the old layout to one of the new: pure, and the same every time.
 
-    `name` and `version` stand for it in the store: raise the version when its answers change.
+    `name` and `version` stand for it in the store: raise the version when its answers change. `inverse` makes of a new record
+    the old one of which `function` makes just this; with it, what programs of the new layout write can be taken back.
     """
 
     function: Callable[[Any], Any]
     name: str
     version: int = 1
+    inverse: Callable[[Any], Any] | None = None
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"

@@ -5,7 +5,9 @@ r"""What a migration keeps in the store while it is not done, below the bytes `0
     00 6b 6d  6d <id> <place>     a mark: one record was carried over, and what became of it
     00 6b 6d  6f <id> <place>     an origin: of which record a new one was made, where that cannot be computed
     00 6b 6d  72 <place>          a root's turn: which migration is under way there; none when none is
-    00 6b 6d  74 <place>          a table's layout: by which migration its records were converted where they stand, and to what
+    00 6b 6d  74 <place>          a table's layout: which definition its records have, and by which migrations they came to it
+    00 6b 6d  6c <place>          a root's layouts: those that programs may use there now
+    00 6b 6d  68 <place> <number> a root's history: a migration that has ended there, and how
 
 The mark is what makes the copying safe: it is written in the commit that writes the copy, so that both, or neither, are there;
 and it says what both records were like then, so that later it can be told which of the two was changed since.
@@ -18,7 +20,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from keyplan.codec import FixedBytes, TextTail
+from keyplan.codec import U32, FixedBytes, TextTail
 from keyplan.engine import Engine, Entry, KeyRange, Snapshot
 from keyplan.errors import CorruptionError
 from keyplan.jobs import JobRecord, Seen, look
@@ -30,20 +32,26 @@ __all__ = [
     "Mark",
     "MigrationState",
     "Migrations",
+    "PastMigration",
+    "RootLayouts",
     "RootTurn",
     "Stage",
     "TableLayout",
+    "TableStage",
     "cursor_key",
     "cursor_range",
     "decoded",
     "digest_of",
     "encoded",
+    "history_range",
     "layout_key",
     "mark_key",
     "mark_range",
     "migration_id",
+    "next_history_key",
     "origin_key",
     "origin_range",
+    "root_key",
     "seen_state",
     "state_key",
     "states_in",
@@ -62,15 +70,28 @@ class Stage(StrEnum):
     SWITCHED = "finishing"
     SETTLED = "settled"
     CLEANING = "cleaning up"
+    ROLLING_BACK = "rolling back"
+
+
+class TableStage(StrEnum):
+    """Where the records of one table are. It stands in the migration's state, by which every commit of a run is guarded."""
+
+    FILLING = "filling"
+    """The old records count; new ones are made of them, or will be."""
+    SWITCHED = "switched"
+    """All are carried over and compared, or converted where they stand: the new ones count."""
+    CONTRACTING = "contracting"
+    """The old records are being removed; there is no way back."""
+    DONE = "done"
+    """The new ones alone are there."""
 
 
 class MigrationState(JobRecord, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How far a migration is, and the run that works by it.
 
-    `indexes`: those that it has to build, made write-only when it began; `built` of them are. `converted`: the tables whose
-    records were gone through where they stand, and are never converted again.
-    `is_settled`: everything was carried over and verified. `is_cleaned`: nothing of the old layout is left, and the migration
-    is over.
+    `name` is the migration's, for people. `indexes`: those that it has to build, made write-only when it began; `built` of them
+    are. `tables`: the stage of each table, by the name that its plan has. `is_settled`: everything was carried over and
+    verified. `is_cleaned`: nothing of the old layout is left, and the migration is over.
     """
 
     old: str
@@ -79,7 +100,8 @@ class MigrationState(JobRecord, frozen=True, kw_only=True, forbid_unknown_fields
     new_root: bytes
     indexes: tuple[str, ...] = ()
     built: tuple[str, ...] = ()
-    converted: tuple[str, ...] = ()
+    tables: dict[str, TableStage] = msgspec.field(default_factory=dict)
+    name: str = ""
     is_settled: bool = False
     is_cleaned: bool = False
 
@@ -112,12 +134,43 @@ class RootTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TableLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the records of a table were converted to where they stand, and by which migrations, in order."""
+    """The definition that the records of a table have, and the migrations that brought them there, in order."""
 
     root: bytes
     table: str
     definition: str
     migrations: tuple[bytes, ...]
+
+
+class RootLayouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The fingerprints of the layouts that programs may use at a root now: two while a migration is under way, then one.
+
+    None when everything there was moved below `moved_to`. A root at which nothing was ever migrated has no such record.
+    """
+
+    root: bytes
+    layouts: tuple[str, ...]
+    moved_to: bytes | None = None
+
+
+class PastMigration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A migration that has ended at a root: its name, its id, both layouts' fingerprints, and whether it was rolled back."""
+
+    root: bytes
+    name: str
+    migration: bytes
+    old: str
+    new: str
+    begun_at: str
+    ended_at: str
+    is_rolled_back: bool = False
+
+
+class PastKey(NamedTuple):
+    """A root's place, and the number of a migration in the order in which they ended there."""
+
+    place: Annotated[bytes, FixedBytes(width=_PLACE_BYTES)]
+    number: Annotated[int, U32()]
 
 
 class MarkKey(NamedTuple):
@@ -143,6 +196,8 @@ class Migrations(Layout, root=b"\x00km"):
     origins = Table(b"o{migration}{place}", key=MarkKey, value=bytes)
     turns = Table(f"r{{place:fixed(width={_PLACE_BYTES})}}".encode(), key=bytes, value=RootTurn)
     layouts = Table(f"t{{place:fixed(width={_PLACE_BYTES})}}".encode(), key=bytes, value=TableLayout)
+    roots = Table(f"l{{place:fixed(width={_PLACE_BYTES})}}".encode(), key=bytes, value=RootLayouts)
+    history = Table(b"h{place}{number}", key=PastKey, value=PastMigration)
 
 
 @cache
@@ -185,7 +240,24 @@ def _place(raw_key: bytes) -> bytes:
 
 def turn_key(root: bytes) -> bytes:
     """Return the raw key of a root's turn. Why a digest: a root may be too long for a longer key."""
-    return _table("turns").keys.encode(hashlib.sha256(root).digest()[:_PLACE_BYTES])
+    return _table("turns").keys.encode(_place(root))
+
+
+def root_key(root: bytes) -> bytes:
+    """Return the raw key of a root's layouts."""
+    return _table("roots").keys.encode(_place(root))
+
+
+def history_range(root: bytes) -> KeyRange:
+    """Return the range of all migrations that have ended at a root, the first one first."""
+    return KeyRange(*_table("history").keys.range((_place(root),)))
+
+
+def next_history_key(snapshot: Snapshot, root: bytes) -> bytes:
+    """Return the raw key at which the next migration that ends at a root is written down."""
+    last = next(iter(snapshot.scan(history_range(root), limit=1, reverse=True)), None)
+    before: Any = None if last is None else _table("history").keys.decode(last.key)
+    return _table("history").keys.encode(PastKey(_place(root), 0 if before is None else before.number + 1))
 
 
 def layout_key(root: bytes, table: str) -> bytes:
@@ -209,10 +281,17 @@ def cursor_range(migration: bytes) -> KeyRange:
     return KeyRange(*_table("cursors").keys.range((migration,)))
 
 
-_TABLES: Final = {MigrationState: "states", Mark: "marks", RootTurn: "turns", TableLayout: "layouts"}
+_TABLES: Final = {
+    MigrationState: "states",
+    Mark: "marks",
+    RootTurn: "turns",
+    TableLayout: "layouts",
+    RootLayouts: "roots",
+    PastMigration: "history",
+}
 
 
-def encoded(record: MigrationState | Mark | RootTurn | TableLayout) -> bytes:
+def encoded(record: MigrationState | Mark | RootTurn | TableLayout | RootLayouts | PastMigration) -> bytes:
     """Return the bytes to store."""
     return _table(_TABLES[type(record)]).form.encode(record)
 

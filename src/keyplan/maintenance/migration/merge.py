@@ -42,6 +42,8 @@ class Outcome(Enum):
     REMOVED = "removed"
     MARKED = "marked"
     DROPPED = "left out"
+    RETURNED = "taken back"
+    WITHDRAWN = "withdrawn"
     CONTESTED = "contested"
 
 

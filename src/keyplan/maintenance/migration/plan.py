@@ -50,7 +50,7 @@ class MigrationPlan:
     """The changes, the steps, and what stands in the way: a plan with obstacles is not carried out.
 
     `id` tells one migration from another in the store. `is_over`: it was cleaned up, and nothing of the old layout is left;
-    `reopens`: it was, and a program of the old layout wrote since. `accepts`: what was consented to, as `plan_migration` says.
+    `reopens`: it was, and a program of the old layout wrote since. `accepts` and `name`: as `plan_migration` takes them.
     """
 
     old: BoundLayout
@@ -68,6 +68,7 @@ class MigrationPlan:
     is_over: bool = False
     reopens: bool = False
     accepts: frozenset[str] = frozenset()
+    name: str = ""
 
     @property
     def has_clean_up(self) -> bool:

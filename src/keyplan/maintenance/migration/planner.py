@@ -28,7 +28,7 @@ from keyplan.maintenance.definitions import table_definition
 from keyplan.maintenance.findings import FindingKind
 from keyplan.maintenance.migration.converter import Converter
 from keyplan.maintenance.migration.functions import Conversion, Transform, described_functions
-from keyplan.maintenance.migration.marks import layout_key, migration_id, seen_state, states_of
+from keyplan.maintenance.migration.marks import TableStage, layout_key, migration_id, seen_state, states_of
 from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep, TableWork
 from keyplan.maintenance.migration.survey import survey_index, survey_table
 from keyplan.maintenance.migration.table_layouts import ConversionStage, conversion_stage
@@ -53,6 +53,7 @@ def plan_migration(
     conversions: Mapping[str, Conversion] | None = None,
     transforms: Sequence[Transform] = (),
     accepts: Collection[str] = (),
+    name: str = "",
     progress: Callable[[int], None] | None = None,
 ) -> MigrationPlan:
     """Plan the way of what is stored from one layout to another, and write nothing.
@@ -62,7 +63,8 @@ def plan_migration(
     accepts: what is consented to, by name: codes of breaking changes that are known to do no harm here (E17 where the store is
         no ring); `from:TABLE`, records that another migration has converted are in the old layout all the same; `gone:TABLE`,
         the clean-up removes old records whose copies are not there any more; `none:TABLE`, the transform makes nothing of some
-        of its records, and they are lost.
+        of its records, and they are lost; `lose:TABLE`, a rollback removes what programs of the new layout have written.
+    name: what the store's history calls the migration.
     progress: called with the number of records that were examined.
 
     Every record that must be converted is converted; those that cannot be are obstacles. Raises what `differences` raises.
@@ -72,7 +74,7 @@ def plan_migration(
         engine, old, new, pairs, dict(conversions or {}), tuple(transforms), frozenset(accepts), progress
     )
     changes = tuple(differences(_rooted(old), _rooted(new), renames=renames, drops=drops))
-    return planner.plan(changes, drops)
+    return replace(planner.plan(changes, drops), name=name)
 
 
 class _Planner:
@@ -108,7 +110,8 @@ class _Planner:
         rewritten = self._rewritten(changes)
         works = [work for pair in self._pairs.tables if (work := self._table(pair[0].name, pair[1].name, rewritten))]
         works += self._transformers(works)
-        converted = frozenset(() if state is None else state.converted)
+        stages = {} if state is None else state.tables
+        converted = {name for name, stage in stages.items() if stage is not TableStage.FILLING}
         if state is None:
             self._require_unconverted(works)
         counts = {work.name: self._survey(work, is_converted=work.name in converted) for work in works}

@@ -74,6 +74,15 @@ class Route(Protocol):
         """What a unit's records become; nothing when there are none. Raises what is in UNREADABLE."""
         ...
 
+    @property
+    def has_inverse(self) -> bool:
+        """Whether new records can be taken back; each is tried, and one that does not come out as it was is refused."""
+        ...
+
+    def taken_back(self, entry: Entry) -> tuple[Converted, ...]:
+        """The old records of which just this new one is made, in tables of the sources. Raises what is in UNREADABLE."""
+        ...
+
     def old_entries(self, records: Sequence[Entry | None]) -> Mapping[bytes, IndexEntry]:
         """The index entries that a unit's old records have, as they are stored."""
         ...

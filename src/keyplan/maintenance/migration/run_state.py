@@ -11,7 +11,19 @@ from typing import Final, TypeAlias
 
 from msgspec import structs
 
-from keyplan.engine import Commit, Delete, Engine, Entry, Guard, KeyRange, Mutation, Put, Snapshot
+from keyplan.engine import (
+    SYSTEM_CLOCK,
+    Commit,
+    Delete,
+    Engine,
+    Entry,
+    Guard,
+    KeyRange,
+    Mutation,
+    Put,
+    Snapshot,
+    utc_time,
+)
 from keyplan.errors import MigrationRefusedError, StoppedError
 from keyplan.jobs import UNSTOPPED, Held, Job, JobRecord, Seen, StopCheck, as_read, begun, operations_max
 from keyplan.layout import BoundIndex, shown_key
@@ -22,6 +34,7 @@ from keyplan.maintenance.migration.marks import (
     MigrationState,
     RootTurn,
     Stage,
+    TableStage,
     cursor_range,
     decoded,
     encoded,
@@ -33,14 +46,26 @@ from keyplan.maintenance.migration.marks import (
     turn_key,
 )
 from keyplan.maintenance.migration.plan import MigrationPlan
+from keyplan.maintenance.migration.root_history import Remembered, began, contracted, ended
 from keyplan.maintenance.migration.table_layouts import ConversionStage, conversion_stage, layouts_of
 from keyplan.store import IndexStage, IndexState, index_state_key, index_state_value
 
-__all__ = ["Run", "begin_run", "end_run", "refuse_readers", "remove_leftovers", "take_over"]
+__all__ = [
+    "Run",
+    "at_stage",
+    "begin_run",
+    "claim_obstacles",
+    "end_run",
+    "refuse_readers",
+    "remove_leftovers",
+    "take_over",
+    "undo_run",
+]
 
 _TAKEN_OVER: Final = (
     "another run of this migration has taken it over, or has ended it: plan it again to see what is left"
 )
+_ROLLING_BACK: Final = "the migration is being rolled back: finish that, then begin it anew"
 _OVER: Final = "the migration was ended since it was planned, and nothing is done twice: plan it again"
 
 
@@ -52,18 +77,40 @@ def _taken_over(_problem: str) -> MigrationRefusedError:
     return MigrationRefusedError(obstacles=(_TAKEN_OVER,))
 
 
-def end_run(run: Run, migration: bytes) -> None:
+def at_stage(state: MigrationState, stage: TableStage, *tables: str) -> MigrationState:
+    """Return the state with tables at another stage."""
+    return structs.replace(state, tables={**state.tables, **dict.fromkeys(tables, stage)})
+
+
+def end_run(run: Run, plan: MigrationPlan) -> None:
     """Write down that the migration is over, give its roots free, and remove what is left of it."""
     with run.engine.snapshot() as snapshot:
-        turns = [entry for entry in _turns(snapshot, run.record) if decoded(entry).migration == migration]
+        turns = _turns(snapshot, run.record, plan.id)
+        remembered = [contracted(plan, snapshot), _past(plan, run, snapshot, is_rolled_back=False)]
     # Why without the job's own: what is left of two migrations that did the same is the same.
     own = {name: getattr(JobRecord(), name) for name in JobRecord.__struct_fields__}
-    over = structs.replace(run.record, is_settled=True, is_cleaned=True, **own)
-    guards = [as_read(entry.key, entry) for entry in turns]
-    run.commit([Delete(entry.key) for entry in turns], guards=guards, record=over)
+    done = at_stage(run.record, TableStage.DONE, *(work.name for work in plan.tables))
+    over = structs.replace(done, is_settled=True, is_cleaned=True, **own)
+    guards = [guard for one in (turns, *remembered) for guard in one.guards]
+    mutations = [mutation for one in (turns, *remembered) for mutation in one.mutations]
+    run.commit(mutations, guards=guards, record=over)
     # Why: the migration is over, and marks that are left say nothing any more.
     with suppress(StoppedError):
-        _remove_marks(run.engine, migration, run.held, run.stops)
+        _remove_marks(run.engine, plan.id, run.held, run.stops)
+
+
+def undo_run(run: Run, plan: MigrationPlan) -> None:
+    """Write down that the migration was rolled back, give its roots free, and forget it: it may be begun anew."""
+    _remove_marks(run.engine, plan.id, run.held, run.stops)
+    with run.engine.snapshot() as snapshot:
+        both = _turns(snapshot, run.record, plan.id), _past(plan, run, snapshot, is_rolled_back=True)
+    guards = [guard for one in both for guard in one.guards]
+    run.end(mutations=[mutation for one in both for mutation in one.mutations], guards=guards)
+
+
+def _past(plan: MigrationPlan, run: Run, snapshot: Snapshot, *, is_rolled_back: bool) -> Remembered:
+    now = utc_time(SYSTEM_CLOCK.wall())
+    return ended(plan, run.record, snapshot, now, is_rolled_back=is_rolled_back)
 
 
 def begin_run(
@@ -88,6 +135,8 @@ def begin_run(
         if obstacles:
             raise MigrationRefusedError(obstacles=tuple(obstacles))
         if state is not None and not state.is_cleaned:
+            if state.stage == Stage.ROLLING_BACK:
+                raise MigrationRefusedError(obstacles=(_ROLLING_BACK,))
             if is_switched:
                 return take_over(engine, seen, stage, command, stops)
             return Job(engine, seen, STATE_FORM, lost=_taken_over, is_shared=True, stops=stops)
@@ -100,9 +149,11 @@ def begin_run(
         old_root=plan.old.root,
         new_root=plan.new.root,
         indexes=plan.indexes_to_build,
+        name=plan.name,
     )
     kept = fresh if state is None else structs.replace(state, is_cleaned=False, is_settled=False)
-    record = begun(kept, command=command, stage=stage)
+    moving = [work.name for work in plan.tables if work.is_moving or state is None]
+    record = begun(at_stage(kept, TableStage.FILLING, *moving), command=command, stage=stage)
     for root in sorted({plan.old.root, plan.new.root}):
         mutations.append(Put(turn_key(root), encoded(RootTurn(root, plan.id, record.run))))
     begin = partial(Job.begin, engine, seen, record, STATE_FORM, lost=_taken_over, is_shared=not is_switched)
@@ -137,11 +188,16 @@ def remove_leftovers(engine: Engine, migration: bytes) -> None:
         _remove_marks(engine, migration, seen.held, UNSTOPPED)
 
 
+def claim_obstacles(plan: MigrationPlan, snapshot: Snapshot) -> Iterator[str]:
+    """Copies and restores into the migration's roots that are not finished."""
+    for prefix, claim in standing_claims(snapshot, {plan.old.root, plan.new.root}):
+        yield f"a {claim.kind} into {shown_key(prefix) or 'the whole store'} is not finished: give its command again first"
+
+
 def _obstacles(plan: MigrationPlan, state: MigrationState | None, snapshot: Snapshot) -> Iterator[str]:
     """What came into the way since the plan was made."""
     roots = {plan.old.root, plan.new.root}
-    for prefix, claim in standing_claims(snapshot, roots):
-        yield f"a {claim.kind} into {shown_key(prefix) or 'the whole store'} is not finished: give its command again first"
+    yield from claim_obstacles(plan, snapshot)
     for entry, other in states_in(snapshot):
         if not other.is_cleaned and entry.key != state_key(plan.id) and roots & {other.old_root, other.new_root}:
             yield f"another migration of this root is under way: {other.old} to {other.new}"
@@ -179,12 +235,16 @@ def _beginning(
             if other.is_cleaned and other.old == plan.new.fingerprint and entry.key != state_key(plan.id):
                 mutations.append(Delete(entry.key))
                 keys.append(entry.key)
-    return [as_read(key, snapshot.get(key)) for key in dict.fromkeys(keys)], mutations
+    remembered = began(plan, snapshot)
+    guards = [*remembered.guards, *(as_read(key, snapshot.get(key)) for key in dict.fromkeys(keys))]
+    return guards, [*mutations, *remembered.mutations]
 
 
-def _turns(snapshot: Snapshot, state: MigrationState) -> list[Entry]:
+def _turns(snapshot: Snapshot, state: MigrationState, migration: bytes) -> Remembered:
+    """The end of the migration's turns at its roots."""
     keys = [turn_key(root) for root in sorted({state.old_root, state.new_root})]
-    return [entry for entry in snapshot.get_many(keys) if entry is not None]
+    own = [entry for entry in snapshot.get_many(keys) if entry is not None and decoded(entry).migration == migration]
+    return Remembered.of(snapshot, [Delete(entry.key) for entry in own])
 
 
 def _remove_marks(engine: Engine, migration: bytes, held: Held, stops: StopCheck) -> None:

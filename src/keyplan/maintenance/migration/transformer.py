@@ -8,7 +8,7 @@ from keyplan.engine import Entry
 from keyplan.errors import InvalidKeyError, InvalidRecordError
 from keyplan.layout import BoundLayout, BoundTable
 from keyplan.maintenance.migration.functions import Converted, Keyed, Made, Transform, called
-from keyplan.maintenance.migration.route import refuse_moved_secrets, stored_entries
+from keyplan.maintenance.migration.route import refuse_moved_secrets, stored_entries, table_of
 from keyplan.store import IndexEntry, index_entries_of
 
 __all__ = ["Transformer"]
@@ -96,12 +96,22 @@ class Transformer:
                 entries |= stored_entries(table, entry)
         return entries
 
-    def taken_back(self, table: BoundTable, key: object, record: object) -> tuple[Converted, ...]:
-        """What the inverse makes of a new record. Raises what is in UNREADABLE; there is an inverse."""
+    @property
+    def has_inverse(self) -> bool:
+        """Whether new records can be taken back."""
+        return self.transform.inverse is not None
+
+    def taken_back(self, entry: Entry) -> tuple[Converted, ...]:
+        """The old records of which just this new one is made. Raises what is in UNREADABLE."""
         inverse = self.transform.inverse
         assert inverse is not None
-        made = called(table.name, partial(_listed, inverse, key, record))
-        return tuple(_encoded(one, self.sources, str(self.transform)) for one in made)
+        table = table_of(self.targets, entry.key)
+        key, record = table.keys.decode(entry.key), table.form.decode(entry.value)
+        keyed = called(table.name, partial(_listed, inverse, key, record))
+        made = [_encoded(one, self.sources, str(self.transform)) for one in keyed]
+        for one in made:
+            refuse_moved_secrets([(table, entry)], one.table, one.key, one.raw_value)
+        return tuple(made)
 
     def _converted(self, one: Keyed, stored: Sequence[tuple[BoundTable, Entry]]) -> Converted:
         made = _encoded(one, self.targets, str(self.transform))

@@ -1,0 +1,266 @@
+"""What becomes of units when a migration is rolled back: the old records are to say again what was written, the new ones go.
+
+Programs of the new layout have written new records, perhaps; an inverse takes them back. What it does not lead back to, and
+what both sides have changed, is left to a person. Only then are the new records removed, each as its mark says.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from keyplan.engine import Commit, Delete, Entry, Guard, Mutation, Put
+from keyplan.errors import UniqueViolationError
+from keyplan.jobs import Lookup, as_read
+from keyplan.maintenance.migration.functions import UNREADABLE, Converted
+from keyplan.maintenance.migration.marks import Copy, Mark, digest_of, encoded, mark_key, origin_key
+from keyplan.maintenance.migration.merge import Contest, Decision, Outcome
+from keyplan.maintenance.migration.route import Route, stored_entries, table_of
+from keyplan.maintenance.migration.sides import Sides, origin_of
+from keyplan.store import IndexEntry, RecordState, Write, keys_to_observe, plan_writes
+
+__all__ = ["Discarder", "NewRecords", "Returner", "Withdrawer"]
+
+_LOST: Final = "a program of the new layout wrote it, and it would be lost"
+
+
+@dataclass
+class _Draft:
+    """A commit in the making."""
+
+    read: Lookup
+    guards: dict[bytes, Guard] = field(default_factory=dict)
+    mutations: dict[bytes, Mutation] = field(default_factory=dict)
+
+    def write(self, writes: Sequence[Write], kept: Iterable[bytes] = ()) -> None:
+        """Plan writes; records of `kept` stay as they are, with their history, and get the entries that they lack."""
+        keys = [raw_key for write in writes for raw_key in keys_to_observe(write)]
+        self.read.fetch(keys)
+        plan = plan_writes(writes, {raw_key: self.read.get(raw_key) for raw_key in keys})
+        self.guards |= plan.guards
+        self.mutations |= plan.mutations
+        for raw_key in kept:
+            self.mutations.pop(raw_key, None)
+        for raw_key in self.mutations:
+            self.guards.setdefault(raw_key, as_read(raw_key, self.read.get(raw_key)))
+
+    def commit(self, sides: Sides) -> Commit:
+        """The commit, guarded by both sides as well."""
+        return Commit(tuple({**sides.guards, **self.guards}.values()), tuple(self.mutations.values()), sides.epoch)
+
+
+class _Decider:
+    def __init__(self, migration: bytes, route: Route, accepts: frozenset[str]) -> None:
+        self._migration, self._route = migration, route
+        self._takes_loss = f"lose:{route.item}" in accepts
+        self._takes_vanished = f"gone:{route.item}" in accepts
+
+    def keys_of(self, unit: bytes) -> list[bytes]:
+        """The raw keys that a decision looks at first."""
+        return [unit, mark_key(self._migration, unit)]
+
+    def _is_of_another(self, sides: Sides, read: Lookup) -> bool:
+        return self._route.keeps_origins and any(
+            origin_of(self._migration, raw_key, read) not in {None, sides.unit} for raw_key in sides.copies
+        )
+
+    def _stored(self, entry: Entry, index_entries: Mapping[bytes, IndexEntry] | None = None) -> RecordState:
+        if index_entries is None:
+            index_entries = stored_entries(table_of(self._route.targets, entry.key), entry)
+        return RecordState.of(entry.value, entry.lease, index_entries, entry.mod_revision)
+
+    def _removal(self, entry: Entry, kept: Mapping[bytes, IndexEntry]) -> Write:
+        """A write that removes a new record with its entries, but for those that old records have just so."""
+        table = table_of(self._route.targets, entry.key)
+        own = {
+            raw_key: one
+            for raw_key, one in stored_entries(table, entry).items()
+            if raw_key not in kept or kept[raw_key].raw_value != one.raw_value
+        }
+        return Write(table, table.keys.decode(entry.key), entry.key, self._stored(entry, own), None)
+
+    def _old_writes(self, sides: Sides, made: Mapping[bytes, Converted], lease: int) -> list[Write]:
+        """Writes that make the old records of a unit these; those that it does not have any more go."""
+        writes = []
+        for raw_key, table in zip(sides.old, self._route.sources, strict=True):
+            before, one = sides.old[raw_key], made.get(raw_key)
+            old = None if before is None else self._stored(before, stored_entries(table, before))
+            new = None if one is None else RecordState.of(one.raw_value, lease, one.index_entries, 0)
+            if old is not None or new is not None:
+                writes.append(Write(table, table.keys.decode(raw_key), raw_key, old, new))
+        return writes
+
+    def _returned(self, sides: Sides, entry: Entry, read: Lookup) -> Decision:
+        """Write the old records of which just this new one is made; or leave them, when there are none."""
+        try:
+            made = {one.raw_key: one for one in self._route.taken_back(entry)}
+            if not made.keys() <= sides.old.keys():
+                return _left(sides.unit, entry.key, "its inverse gives it another old key")
+            back = [
+                None if one is None else Entry(raw_key, one.raw_value, 0, 0, 0, entry.lease)
+                for raw_key, one in ((raw_key, made.get(raw_key)) for raw_key in sides.old)
+            ]
+            again = self._route.made(back)
+            if [(one.raw_key, one.raw_value) for one in again] != [(entry.key, entry.value)]:
+                return _left(sides.unit, entry.key, "its inverse does not lead back to it")
+            draft = _Draft(read)
+            old = self._old_writes(sides, made, entry.lease)
+            draft.write([self._without(entry, old), *old], kept=[entry.key])
+        except UniqueViolationError as error:
+            return _left(sides.unit, entry.key, f"another record holds its entry of {error.facts.get('index')}")
+        except UNREADABLE as error:
+            return _left(sides.unit, entry.key, f"it cannot be taken back: {error.summary}")
+        mark = Mark(sides.unit, digest_of(*back), (Copy(entry.key, digest_of(entry)),))
+        draft.mutations[sides.mark_key] = Put(sides.mark_key, encoded(mark))
+        if self._route.keeps_origins and entry.key not in sides.copies:
+            place = origin_key(self._migration, entry.key)
+            draft.mutations[place] = Put(place, sides.unit)
+        return Decision(Outcome.RETURNED, draft.commit(sides))
+
+    def _without(self, entry: Entry, others: Sequence[Write]) -> Write:
+        """A write by which a new record stays, and gives up the unique entries that others have under the same keys."""
+        state = self._stored(entry)
+        taken: dict[bytes, bytes] = {}
+        for write in others:
+            if write.new is not None:
+                taken |= {raw_key: one.raw_value for raw_key, one in write.new.index_entries.items()}
+        rest = {
+            raw_key: one
+            for raw_key, one in state.index_entries.items()
+            if taken.get(raw_key, one.raw_value) == one.raw_value
+        }
+        table = table_of(self._route.targets, entry.key)
+        return Write(table, table.keys.decode(entry.key), entry.key, state, self._stored(entry, rest))
+
+
+class Returner(_Decider):
+    """Decides about units that were carried over: what was written to a new record since is written to the old ones."""
+
+    def decide(self, unit: bytes, read: Lookup) -> Decision:
+        """Say what to do about a unit, from one snapshot."""
+        sides = Sides.of(self._migration, self._route, unit, read)
+        if sides.mark is None or not sides.has_new_changed or self._is_of_another(sides, read):
+            return Decision(Outcome.UNCHANGED)
+        shown = next(iter(sides.copies), None)
+        if self._route.stays(unit):
+            return _left(unit, shown, "it was converted where it stands: write it as the old layout has it")
+        if sides.has_old_changed:
+            return self._unless_lost(sides, shown, "both the old and the new record were changed")
+        if len(sides.standing) < len(sides.copies):
+            if not self._takes_vanished:
+                remedy = f"--accept gone:{self._route.item} keeps the old one"
+                return _left(unit, shown, f"its copy is not there any more: {remedy}")
+            return Decision(Outcome.UNCHANGED)
+        if not self._route.has_inverse or len(sides.standing) != 1:
+            return self._unless_lost(sides, shown, _LOST)
+        return self._returned(sides, sides.standing[0], read)
+
+    def _unless_lost(self, sides: Sides, shown: bytes | None, reason: str) -> Decision:
+        if self._takes_loss:
+            return Decision(Outcome.UNCHANGED)
+        return _left(sides.unit, shown, f"{reason}: --accept lose:{self._route.item} keeps the old one")
+
+
+class NewRecords(_Decider):
+    """Decides about new records, by their own raw keys, that programs of the new layout wrote: none was made of an old one."""
+
+    def keys_of(self, unit: bytes) -> list[bytes]:
+        """The raw keys that a decision looks at first."""
+        return [unit, origin_key(self._migration, unit)]
+
+    def decide(self, unit: bytes, read: Lookup) -> Decision:
+        """Say what to do about the new record at a raw key, from one snapshot."""
+        entry = read.get(unit)
+        if entry is None:
+            return Decision(Outcome.UNCHANGED)
+        try:
+            owner = self._owner(entry, read)
+        except UNREADABLE as error:
+            return self._unless_lost(unit, f"it cannot be taken back: {error.summary}")
+        if owner is None:
+            return self._unless_lost(unit, _LOST)
+        sides = Sides.of(self._migration, self._route, owner, read)
+        if unit in sides.copies and not self._is_of_another(sides, read):
+            return Decision(Outcome.UNCHANGED)  # Why: it was made of an old one, and that is looked at for itself.
+        if not self._route.has_inverse:
+            return self._unless_lost(unit, _LOST)
+        if sides.has_old or sides.mark is not None:
+            return self._unless_lost(unit, "another record stands at its old key")
+        return self._returned(sides, entry, read)
+
+    def _owner(self, entry: Entry, read: Lookup) -> bytes | None:
+        """The unit that a new record is of, or would be; None when nothing says it. Raises what is in UNREADABLE."""
+        if not self._route.keeps_origins:
+            table = table_of(self._route.targets, entry.key)
+            return self._route.origin_of(table, table.keys.decode(entry.key))
+        known = origin_of(self._migration, entry.key, read)
+        if known is not None or not self._route.has_inverse:
+            return known
+        made = self._route.taken_back(entry)
+        return self._route.unit_of(made[0].raw_key) if made else None
+
+    def _unless_lost(self, unit: bytes, reason: str) -> Decision:
+        if self._takes_loss:
+            return Decision(Outcome.UNCHANGED)
+        remedy = f"give an inverse, or --accept lose:{self._route.item} and it goes"
+        return _left(unit, unit, f"{reason}: {remedy}")
+
+
+class Discarder(_Decider):
+    """Decides about new records that nothing was taken back of: they go where that is consented to, and else stay."""
+
+    def keys_of(self, unit: bytes) -> list[bytes]:
+        """The raw keys that a decision looks at first."""
+        return [unit]
+
+    def decide(self, unit: bytes, read: Lookup) -> Decision:
+        """Say what to do about the new record at a raw key, from one snapshot."""
+        entry = read.get(unit)
+        if entry is None:
+            return Decision(Outcome.UNCHANGED)
+        if not self._takes_loss:
+            return _left(unit, unit, "it was written while the migration was rolled back: give the command again")
+        draft = _Draft(read)
+        draft.write([self._removal(entry, {})])
+        commit = Commit(tuple(draft.guards.values()), tuple(draft.mutations.values()), read.epoch)
+        return Decision(Outcome.WITHDRAWN, commit, records=1)
+
+
+class Withdrawer(_Decider):
+    """Decides about units whose new records are to go: each while it is what the mark says, or its loss is consented to."""
+
+    def decide(self, unit: bytes, read: Lookup) -> Decision:
+        """Say what to do about a unit, from one snapshot."""
+        sides = Sides.of(self._migration, self._route, unit, read)
+        if sides.mark is None or self._route.stays(unit):
+            return Decision(Outcome.UNCHANGED)
+        if self._is_of_another(sides, read):
+            return Decision(Outcome.UNCHANGED)
+        if sides.has_new_changed and not (self._takes_loss or (self._takes_vanished and not sides.standing)):
+            return _left(unit, next(iter(sides.copies), None), "it was written while it was about to be taken back")
+        draft = _Draft(read)
+        try:
+            kept = self._route.old_entries(sides.records)
+            removals = [self._removal(entry, kept) for entry in sides.standing]
+            draft.write([*removals, *self._as_they_are(sides)], kept=sides.old)
+        except UniqueViolationError as error:
+            return _left(unit, unit, f"another record holds its entry of {error.facts.get('index')}")
+        except UNREADABLE as error:
+            return _left(unit, unit, f"its entries cannot be put right: {error.summary}")
+        draft.mutations[sides.mark_key] = Delete(sides.mark_key)
+        for raw_key in sides.copies if self._route.keeps_origins else ():
+            place = origin_key(self._migration, raw_key)
+            draft.mutations[place] = Delete(place)
+        return Decision(Outcome.WITHDRAWN, draft.commit(sides), records=len(sides.standing))
+
+    def _as_they_are(self, sides: Sides) -> list[Write]:
+        """Writes that put back the old records' entries: a unique one may name the new record by now."""
+        writes = []
+        for (raw_key, entry), table in zip(sides.old.items(), self._route.sources, strict=True):
+            if entry is not None:
+                state = self._stored(entry, stored_entries(table, entry))
+                writes.append(Write(table, table.keys.decode(raw_key), raw_key, state, state))
+        return writes
+
+
+def _left(unit: bytes, shown: bytes | None, reason: str) -> Decision:
+    return Decision(Outcome.CONTESTED, None, Contest(unit, shown, reason))
