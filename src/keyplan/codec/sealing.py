@@ -3,11 +3,12 @@
     in JSON and msgpack   {"$sealed": ENVELOPE}
     as a whole value      ff "$sealed:" ENVELOPE
     ENVELOPE              "keyplan/1:" KEYID ":" base64(nonce, ciphertext, tag)
-    sealed together with  ["keyplan/1", KEYID, TABLE, [STEP, ...], [FIELD, ...]] in JSON
+    sealed together with  ["keyplan/1", KEYID, LAYOUT, TABLE, [STEP, ...], [FIELD, ...]] in JSON
 
-KEYID names the key of the keys. A STEP leads into the value: a name, a place in an array of fixed places, the key of a mapping,
-null for an item of a list. A FIELD is one of the record's key, as hexadecimal digits. What was sealed is the value as it would
-be stored. So a ciphertext opens in its own field of its own record alone. Who has the keys, and what seals, is not here.
+KEYID names the key of the keys, LAYOUT and TABLE whose record it is, wherever its root is. A STEP leads into the value: a name,
+a place in an array of fixed places, the key of a mapping, null for an item of a list. A FIELD is one of the record's key, as
+hexadecimal digits. What was sealed is the value as it would be stored. So a ciphertext opens in its own field of its own record
+of its own application alone. Who has the keys, and what seals, is not here.
 """
 
 import binascii
@@ -60,8 +61,9 @@ class SecretCipher(Protocol):
 
 
 class SecretPlace(NamedTuple):
-    """Where a secret stands: its table, the steps to it in the value, the fields of the record's key as bytes."""
+    """Where a secret stands: its layout and table, the steps to it in the value, the fields of the record's key as bytes."""
 
+    layout: str
     table: str
     way: Way
     fields: tuple[bytes, ...]
@@ -69,7 +71,8 @@ class SecretPlace(NamedTuple):
     def context(self, key_id: str) -> bytes:
         """Return what a secret in this place is sealed together with."""
         steps = [step.hex() if isinstance(step, bytes) else step for step in self.way]
-        return msgspec.json.encode([FORMAT, key_id, self.table, steps, [field.hex() for field in self.fields]])
+        fields = [field.hex() for field in self.fields]
+        return msgspec.json.encode([FORMAT, key_id, self.layout, self.table, steps, fields])
 
 
 class Envelope(NamedTuple):

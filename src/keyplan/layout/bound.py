@@ -47,7 +47,9 @@ class BoundTable:
 
     def sealed_by(self, cipher: SecretCipher | None) -> TableSeal | None:
         """Return how its secrets are opened with these keys, whatever keys the table has itself; None without secrets."""
-        return TableSeal(self.name, self.keys, self.form, cipher) if self.form.secrets else None
+        if not self.form.secrets:
+            return None
+        return TableSeal(self.layout.spec.sealed_as, self.name, self.keys, self.form, cipher)
 
     @cached_property
     def encoded_record(self) -> "RecordEncoder[IndexEntry]":
@@ -163,7 +165,7 @@ class BoundLayout:
     @cached_property
     def has_secrets(self) -> bool:
         """True when records of one of its tables hold secrets."""
-        return any(table.form.secrets for table in self.tables.values())
+        return self.spec.has_secrets
 
     @cached_property
     def fingerprint(self) -> str:

@@ -50,7 +50,8 @@ class Layout(Generic[Mode]):
             racks = Table("racks/{rack}", key=str, value=Rack)
 
     Class keywords: `root`, the template that every key begins with (str for text, bytes for binary layouts); `version`, a
-    number that you raise with each change. A class attribute `waivers` lists the lint findings that are accepted. Raises
+    number that you raise with each change; `sealed_as`, the name that secrets are sealed with, where it is not that of the
+    class or of the layout that it extends. A class attribute `waivers` lists the lint findings that are accepted. Raises
     LayoutError and TemplateError when the class is made.
 
     An instance is the layout bound to a store, a snapshot or a transaction: `CloudChamber(store)`; further keywords are the
@@ -70,7 +71,12 @@ class Layout(Generic[Mode]):
     """The latest revision of the store, the snapshot's own, or that of the transaction's commit (0 before it)."""
 
     def __init_subclass__(
-        cls, *, root: str | bytes | None = None, version: int | None = None, **keywords: object
+        cls,
+        *,
+        root: str | bytes | None = None,
+        version: int | None = None,
+        sealed_as: str | None = None,
+        **keywords: object,
     ) -> None:
         super().__init_subclass__(**keywords)
         _refuse_reserved_names(cls)
@@ -78,7 +84,7 @@ class Layout(Generic[Mode]):
         inherited = getattr(cls, "spec", None)
         if root is None and inherited is None:
             root = b"" if _is_binary(cls) else ""
-        cls.spec = _layout_spec(cls, root, version, inherited)
+        cls.spec = _layout_spec(cls, root, version, sealed_as, inherited)
 
     def __init__(self, binding: Bindable[Mode], /, **parameters: object) -> None:
         self._binding = binding
@@ -229,7 +235,11 @@ def _is_binary(cls: type) -> bool:
 
 
 def _layout_spec(
-    cls: type[Layout[Any]], root: str | bytes | None, version: int | None, inherited: LayoutSpec | None
+    cls: type[Layout[Any]],
+    root: str | bytes | None,
+    version: int | None,
+    sealed_as: str | None,
+    inherited: LayoutSpec | None,
 ) -> LayoutSpec:
     parameters = {
         name: value
@@ -258,6 +268,8 @@ def _layout_spec(
         parameters={name: given.default for name, given in parameters.items() if given.default is not None},
         waivers=tuple(cls.waivers),
         note=(cls.__doc__ or "").strip().split("\n\n")[0] if cls.__doc__ else "",
+        # Why the base's: a class that adds to a layout has its records.
+        sealed_as=sealed_as or (inherited.sealed_as if inherited is not None else cls.__name__),
     )
 
 

@@ -38,9 +38,12 @@ def describe(spec: LayoutSpec) -> dict[str, Any]:
     Python functions and classes are not in it: an index with a function keeps its version, a record its field names and
     types as far as its form describes them.
     """
+    # Why not always: nothing is sealed in most, and in most of the others it is the layout's name.
+    is_sealed_apart = spec.has_secrets and spec.sealed_as != spec.name
     return {
         "format": FORMAT,
         "layout": spec.name,
+        **({"sealed_as": spec.sealed_as} if is_sealed_apart else {}),
         "version": spec.version,
         "note": spec.note,
         "keys": "text" if spec.is_text else "binary",
@@ -56,6 +59,7 @@ def canonical_description(spec: LayoutSpec) -> bytes:
     described = describe(spec)
     for name in ("layout", "note", "waivers", "version"):
         del described[name]
+    described.pop("sealed_as", None)
     for item in described["items"]:
         del item["note"]
         if isinstance(item.get("value"), dict):
@@ -101,6 +105,7 @@ def layout_of_description(described: Mapping[str, Any]) -> LayoutSpec:
             parameters=_parameters_of(described["parameters"], root),
             waivers=tuple(Waiver(str(w["rule"]), str(w["items"]), str(w["reason"])) for w in described["waivers"]),
             note=str(described["note"]),
+            sealed_as=str(described.get("sealed_as", "")),
         )
         check_described(spec)
     except KeyplanError:

@@ -34,9 +34,15 @@ _REMEDY: Final = "open the store with secrets=, or the command with --secrets"
 
 
 class TableSeal:
-    """How the secrets of a table are stored. `cipher` has the keys; without one, secrets are written in clear."""
+    """How the secrets of a table are stored. `cipher` has the keys; without one, secrets are written in clear.
 
-    def __init__(self, table: str, keys: CompiledKeys, form: ValueForm[Any], cipher: SecretCipher | None) -> None:
+    `layout` is the name under which its layout seals.
+    """
+
+    def __init__(
+        self, layout: str, table: str, keys: CompiledKeys, form: ValueForm[Any], cipher: SecretCipher | None
+    ) -> None:
+        self.layout = layout
         self.table = table
         self.keys = keys
         self.form = form
@@ -135,7 +141,7 @@ class TableSeal:
     def place(self, key: object, way: Way) -> SecretPlace:
         """Return where the secret at `way` of the record at `key` stands."""
         fields = zip(self.keys.template.fields, self.keys.shape.split(key), strict=True)
-        return SecretPlace(self.table, way, tuple(field.element.encode(value) for field, value in fields))
+        return SecretPlace(self.layout, self.table, way, tuple(field.element.encode(value) for field, value in fields))
 
     def sealed_places(self, key: object, raw_value: bytes) -> dict[str, set[SecretPlace]]:
         """Return where sealed secrets stand in the record at a key, by their envelopes. Raises CorruptionError."""

@@ -163,7 +163,10 @@ class Waiver:
 
 @dataclass(frozen=True)
 class LayoutSpec:
-    """A layout as data. Templates of items are relative to `root`; `parameters` are the root's fields with their defaults."""
+    """A layout as data. Templates of items are relative to `root`; `parameters` are the root's fields with their defaults.
+
+    `sealed_as` is the name that its secrets are sealed with: the layout's own, unless several layouts have the same records.
+    """
 
     name: str
     root: Template
@@ -172,6 +175,16 @@ class LayoutSpec:
     parameters: Mapping[str, object] = field(default_factory=dict)
     waivers: tuple[Waiver, ...] = ()
     note: str = ""
+    sealed_as: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.sealed_as:
+            object.__setattr__(self, "sealed_as", self.name)
+
+    @property
+    def has_secrets(self) -> bool:
+        """True when records of one of its tables hold secrets."""
+        return any(table.form.secrets for table in self.tables.values())
 
     @property
     def is_text(self) -> bool:

@@ -1,5 +1,6 @@
 """The server as a process: start-up keys, settings, SIGTERM, the registry, parallel servers and a killed one."""
 
+import hashlib
 import signal
 import threading
 import time
@@ -110,6 +111,7 @@ def test_a_bootstrap_token_makes_the_first_partition_once(tmp_path: Path) -> Non
         for token in ("", "open"):
             with refused("FAILED_PRECONDITION", "Bootstrap failed."):
                 client.bootstrap(bootstrap_token=token, partition_name="p")
+        assert raw(url)[b"runm/metadata/bootstrap"][0] == hashlib.sha256(b"sesame").digest()
         made = client.bootstrap(bootstrap_token="sesame", partition_name="p", partition_uuid={"value": WEST}).partition
         assert (made.uuid, made.name) == (WEST, "p")
         with refused("FAILED_PRECONDITION", "Bootstrap failed."):

@@ -240,7 +240,7 @@ class GoBladeKey(NamedTuple):
     blade: Annotated[int, Decimal(most=BLADE_NUMBER_MAX)]
 
 
-class CloudChamberGo(Layout, root="/CloudChamber/v0.1/{namespace}"):
+class CloudChamberGo(Layout, root="/CloudChamber/v0.1/{namespace}", sealed_as="CloudChamber"):
     """CloudChamber's store as the Go program writes it: a tree of records, and beside it a tree of list entries.
 
     An entry holds the name in its original case (a number for devices and blades); record and entry are written together.

@@ -229,7 +229,7 @@ class Runm(Layout, root="{prefix}runm/metadata/"):
         "bootstrap",
         key=Only,
         value=Secret[bytes],
-        note="K15, not in the document; D3: there only while a bootstrap token is configured",
+        note="K15, not in the document; D3: there only while a bootstrap token is configured; its SHA-256 sum",
     )
 
 

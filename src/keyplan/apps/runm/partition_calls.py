@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID, uuid4
 
+from keyplan.access import sum_of_token
 from keyplan.apps.runm.answers import partition_message, uuid_or_new
 from keyplan.apps.runm.calls import CheckedCall, GivenCall, performs
 from keyplan.apps.runm.constraint import digits_of, range_of_digits
@@ -82,7 +83,7 @@ def partition_create(call: GivenCall) -> Any:
 def bootstrap(call: GivenCall) -> Any:
     deployment, request = call.deployment, call.request
     failed = missing("Bootstrap failed.")
-    given = request.bootstrap_token.encode()
+    given = request.bootstrap_token
     uuid = parsed_uuid(request.partition_uuid.value) if request.partition_uuid.value else uuid4()
     name = request.partition_name
     if uuid is None or not given or not _is_name(deployment, name):
@@ -91,7 +92,7 @@ def bootstrap(call: GivenCall) -> Any:
 
     def work(state: State) -> None:
         stored = state.runm.bootstrap_token.get(Only())
-        if stored is None or stored != Secret(given):
+        if stored is None or stored != Secret(sum_of_token(given)):
             raise failed
         state.runm.partitions.insert(uuid, record)
         state.runm.bootstrap_token.delete(Only())

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
+from keyplan.access import sum_of_token
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
 from keyplan.apps.runm.layout import IndexesKept, ObjectSubType
 from keyplan.apps.runm.names import refuse_unnamed
@@ -136,11 +137,11 @@ def _ensure_default_definition(state: State) -> None:
 
 
 def _ensure_token(deployment: Deployment, state: State) -> None:
-    """K15 is there only while a token is configured that nobody has used yet."""
+    """K15 is there only while a token is configured that nobody has used yet: its sum, so that no copy of the store has it."""
     token = deployment.rulings.bootstrap_token
     stored = state.runm.bootstrap_token.get(Only())
     if token and state.is_empty:
-        if stored != (given := Secret(token.encode())):
+        if stored != (given := Secret(sum_of_token(token))):
             state.runm.bootstrap_token.put(Only(), given)
     elif stored is not None:
         state.runm.bootstrap_token.delete(Only())

@@ -58,6 +58,7 @@ CHANGE_CODES: Final = {
     "E19": "a key of the new layout is one of something else in the old layout",
     "E20": "a field of records has another default",
     "E21": "a field of records is secret, or is no longer",
+    "E22": "secrets are sealed as those of another layout",
 }
 """The codes never change their meaning: they stand in scripts."""
 

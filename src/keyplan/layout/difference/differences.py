@@ -67,6 +67,12 @@ def _layout_changes(pairs: LayoutPairs, roots: tuple[Template, Template]) -> Ite
     if (old.name, old.version) != (new.name, new.version):
         message = f"{old.name} version {old.version} is {new.name} version {new.version}"
         yield LayoutChange("E1", "", Impact.COMPATIBLE, message, _NOTHING)
+    if old.has_secrets and new.has_secrets and old.sealed_as != new.sealed_as:
+        message = f"its secrets are sealed as {new.sealed_as}'s, no longer as {old.sealed_as}'s"
+        advice = (
+            f"declare sealed_as={old.sealed_as!r}, or leave none sealed: `keyplan secrets open` with the old layout"
+        )
+        yield LayoutChange("E22", "", Impact.BREAKING, message, advice)
     before, after = roots[0].literal_bytes, roots[1].literal_bytes
     if old.is_text != new.is_text:
         message = "keys are text" if new.is_text else "keys are binary"

@@ -142,5 +142,5 @@ def refuse_moved_secrets(
             places |= table.seal.sealed_places(table.keys.decode(entry.key), entry.value)
     for envelope, found in new.seal.sealed_places(key, raw_value).items():
         if places.get(envelope) != found:
-            problem = "a sealed secret would come to another table, field or key, for which it was not sealed"
+            problem = "a sealed secret would come to another layout, table, field or key, for which it was not sealed"
             raise InvalidRecordError(table=new.name, problem=problem)
