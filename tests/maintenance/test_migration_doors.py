@@ -183,8 +183,9 @@ def test_what_a_person_decided_is_not_converted() -> None:
     functions = {"goods": Conversion(lambda old: NamedInPence(old.price * 100, old.name), "tests:named")}
     with keyplan.open("memory:") as store:
         Before(store).goods.insert("x", Named(5, "a"))
-        Before(store).goods.insert("y", Named(6, "a"))
-        report = switched(store, Before, After, conversions=functions)
+        steps = plan(store, Before, After, conversions=functions)
+        Before(store).goods.insert("y", Named(6, "a"))  # Why behind the plan: it would refuse both.
+        report = migrate(store, steps, is_switched=True, backoff=NO_WAIT)
         assert [contest.old_key for contest in report.contested] == [b"/n/goods/y"]
         After(store).goods.put("y", NamedInPence(600, "b"))
         After(store).goods.insert("z", NamedInPence(700, "c"))
@@ -264,6 +265,24 @@ def test_of_two_migrations_of_one_root_the_second_is_refused_though_it_was_plann
         migrate(store, second)
 
 
+def test_a_plan_from_a_layout_that_another_migration_has_left_is_refused(store: Store) -> None:
+    class Elsewhere(Layout, root="/s/"):
+        boxes = Table("elsewhere/{room}/{number}", key=Shelf, value=Box)
+        notes = Table("notes/{note}", key=str, value=str)
+
+    fill(store)
+    earlier = plan(store, Old, Elsewhere)
+    switched(store, Old, Moved)
+    cleaned(store, Old, Moved)
+    with pytest.raises(MigrationRefusedError, match="not in the old layout any more"):
+        migrate(store, earlier, backoff=NO_WAIT)
+    assert any("not in the old layout any more" in one for one in plan(store, Old, Elsewhere).obstacles)
+    # Back again, it may begin.
+    switched(store, Moved, Old)
+    cleaned(store, Moved, Old)
+    assert switched(store, Old, Elsewhere).is_settled
+
+
 def test_an_index_that_was_built_by_the_old_layout_meanwhile_is_built_again(store: Store) -> None:
     class ByTag(Layout, root="/s/"):
         boxes = Table("boxes/{room}/{number}", key=Shelf, value=Box)
@@ -299,6 +318,15 @@ def test_a_clean_up_removes_no_record_whose_copy_is_not_there_any_more(store: St
     with pytest.raises(MigrationRefusedError, match="1 copies of boxes are not there any more"):
         clean_up_migration(store, plan(store, Old, Moved))
     assert Old(store).boxes.count() == 3
+
+
+def test_a_record_that_an_old_program_deletes_after_the_switch_takes_its_copy_along(store: Store) -> None:
+    old = fill(store)
+    assert switched(store, Old, Moved).is_settled
+    old.boxes.delete(Shelf("a", 1))
+    cleaned(store, Old, Moved)
+    assert [key.number for key, _ in Moved(store).boxes.list()] == [0, 2, 3, 4]
+    assert list(check(store, Moved(store))) == []
 
 
 def test_a_copy_that_vanishes_during_the_clean_up_leaves_its_record(store: Store) -> None:

@@ -2,7 +2,7 @@
 
 from keyplan.maintenance.migration.cleaning import CleanUpReport, clean_up_migration
 from keyplan.maintenance.migration.driver import MigrationReport, migrate
-from keyplan.maintenance.migration.functions import Conversion, Keyed, Transform
+from keyplan.maintenance.migration.functions import Conversion, Keyed, Resolution, Transform
 from keyplan.maintenance.migration.marks import Migrations, PastMigration, RootLayouts, TableStage
 from keyplan.maintenance.migration.merge import Contest
 from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep
@@ -22,6 +22,7 @@ __all__ = [
     "MigrationStep",
     "Migrations",
     "PastMigration",
+    "Resolution",
     "RollbackReport",
     "RootLayouts",
     "TableStage",

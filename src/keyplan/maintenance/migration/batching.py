@@ -5,13 +5,14 @@ from typing import NamedTuple, Protocol
 
 from keyplan.engine import Commit, Engine, KeyRange, ended_lease_is_conflict
 from keyplan.errors import CommitConflictError
-from keyplan.jobs import BATCH_KEYS_MAX, JOB_BYTES_MAX, CommitRoom, Lookup, batch_of, halved, joined
+from keyplan.jobs import BATCH_KEYS_MAX, JOB_BYTES_MAX, CommitRoom, Lookup, batch_of, batches_of, halved, joined
+from keyplan.maintenance.migration.marks import decoded, mark_range
 from keyplan.maintenance.migration.merge import Contest, Decision, Outcome
 from keyplan.maintenance.migration.route import Route, units_of
 from keyplan.maintenance.migration.run_state import Run
 from keyplan.store import Backoff
 
-__all__ = ["Batches", "Decider", "UnitBatch", "unit_batches"]
+__all__ = ["Batches", "Decider", "UnitBatch", "gone_batches", "unit_batches"]
 
 
 class UnitBatch(NamedTuple):
@@ -41,6 +42,18 @@ def unit_batches(
                 break
             key_range = KeyRange(batch[-1].key + b"\x00", key_range.end)
             yield UnitBatch(place, units, key_range.start)
+
+
+def gone_batches(engine: Engine, migration: bytes, route: Route) -> Iterator[Sequence[bytes]]:
+    """Yield the units of a route that were carried over and have no old record any more, batch by batch."""
+    for batch in batches_of(engine, mark_range(migration)):
+        marked = [decoded(entry).key for entry in batch]
+        own = {unit: route.source_keys(unit) for unit in marked if route.unit_of(unit) == unit}
+        with engine.snapshot() as snapshot:
+            read = Lookup(snapshot)
+            read.fetch(raw_key for raw_keys in own.values() for raw_key in raw_keys)
+            gone = [unit for unit, raw_keys in own.items() if all(read.get(raw_key) is None for raw_key in raw_keys)]
+        yield gone
 
 
 class Decider(Protocol):

@@ -14,7 +14,7 @@ from keyplan.errors import CommitConflictError, MigrationRefusedError
 from keyplan.jobs import Progress, Stop, StopCheck, Teller, as_read
 from keyplan.layout import BoundIndex, BoundTable
 from keyplan.maintenance.index_states import read_index_state
-from keyplan.maintenance.migration.batching import Batches, unit_batches
+from keyplan.maintenance.migration.batching import Batches, gone_batches, unit_batches
 from keyplan.maintenance.migration.driver import move_counter
 from keyplan.maintenance.migration.marks import Stage, TableStage, seen_state
 from keyplan.maintenance.migration.merge import Contest, Merger
@@ -161,6 +161,11 @@ class _Cleaning:
                 self._report.records += decision.records
                 self._report.entries += decision.entries
             self._tell(work.name, len(units.units))
+        # Why: an old program that deleted its record after the switch has left what was made of it, and the mark that says so.
+        for gone in self._stops.each(gone_batches(self._engine, self._plan.id, work.route)):
+            for decision in batches.decide(merger, gone):
+                if decision.contest is not None:
+                    self._leave(decision.contest)
 
     # ---- indexes, tables, numbers ------------------------------------------------------------------------------------------
 

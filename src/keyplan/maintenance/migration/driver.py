@@ -13,11 +13,12 @@ from msgspec import structs
 
 from keyplan.engine import Delete, Entry, KeyRange, Put
 from keyplan.errors import MigrationRefusedError
-from keyplan.jobs import Lookup, Progress, Stop, StopCheck, Teller, as_read, batches_of
+from keyplan.jobs import Progress, Stop, StopCheck, Teller, as_read, batches_of
 from keyplan.maintenance.findings import Finding
-from keyplan.maintenance.index_build import build_index
+from keyplan.maintenance.index_build import BuildReport, build_index
 from keyplan.maintenance.index_states import read_index_state
-from keyplan.maintenance.migration.batching import Batches, unit_batches
+from keyplan.maintenance.migration.batching import Batches, gone_batches, unit_batches
+from keyplan.maintenance.migration.losers import resolved
 from keyplan.maintenance.migration.marks import Stage, TableStage, cursor_key, decoded, mark_range
 from keyplan.maintenance.migration.merge import Contest, Decision, Merger, Outcome
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
@@ -48,7 +49,8 @@ class MigrationReport:
     """What a run did. `is_settled`: everything is carried over, built and verified, and the clean-up may follow.
 
     `counts`: records by what was done to them, the unchanged ones as of the first pass. `contested`: what a person must decide,
-    the first hundred; `entries_contested`: unique entries that two records claim.
+    the first hundred; `entries_contested`: unique entries that two records claim. `resolved`: records that claimed a unique
+    entry of another, and were changed by the plan's function.
     """
 
     is_settled: bool = False
@@ -57,6 +59,7 @@ class MigrationReport:
     entries_contested: list[Finding] = field(default_factory=list)
     verified: list[Verification] = field(default_factory=list)
     built: list[str] = field(default_factory=list)
+    resolved: int = 0
 
     def count(self, outcome: Outcome) -> None:
         """Count one record."""
@@ -215,17 +218,8 @@ class _Run:
             done += len(units.units)
             run.tell(run.record.stage, done)
             self._tell("carrying over", done, item=work.name)
-        for batch in self._batches(mark_range(self._plan.id)):
-            marked = [decoded(entry).key for entry in batch]
-            yield batches.decide(merger, self._gone(work, marked))
-
-    def _gone(self, work: TableWork, keys: Sequence[bytes]) -> list[bytes]:
-        """Those of the units that are of the route, and where no old record stands any more."""
-        own = {unit: work.route.source_keys(unit) for unit in keys if work.route.unit_of(unit) == unit}
-        with self._engine.snapshot() as snapshot:
-            read = Lookup(snapshot)
-            read.fetch(raw_key for raw_keys in own.values() for raw_key in raw_keys)
-            return [unit for unit, raw_keys in own.items() if all(read.get(raw_key) is None for raw_key in raw_keys)]
+        for gone in self._stops.each(gone_batches(self._engine, self._plan.id, work.route)):
+            yield batches.decide(merger, gone)
 
     def _batches(self, key_range: KeyRange) -> Iterator[list[Entry]]:
         return self._stops.each(batches_of(self._engine, key_range, _BATCH_RECORDS_MAX))
@@ -248,14 +242,32 @@ class _Run:
                     self._tell("building", now.done, item=name)
 
                 self._backoff.until_committed(partial(self._prepared, run, name))
-                report = build_index(
-                    self._store, self._plan.new, name, stop=self._stops, progress=told, backoff=self._backoff
+                build = partial(
+                    build_index,
+                    self._store,
+                    self._plan.new,
+                    name,
+                    stop=self._stops,
+                    progress=told,
+                    backoff=self._backoff,
                 )
+                report = build()
+                while not report.is_readable and self._resolved(run, name, report):
+                    report = build()
                 if not report.is_readable:
                     self._report.entries_contested += report.contested
                     continue
                 run.commit(record=structs.replace(run.record, built=(*run.record.built, name)))
             self._report.built.append(name)
+
+    def _resolved(self, run: Run, name: str, report: BuildReport) -> int:
+        """Let the plan's function change the records that claim what others have; return how many it changed."""
+        resolution = self._plan.resolutions.get(name)
+        if resolution is None:
+            return 0
+        changed = resolved(run, self._plan.new.indexes[name], resolution, report.contested, self._backoff)
+        self._report.resolved += changed
+        return changed
 
     def _prepared(self, run: Run, name: str) -> None:
         """Let nobody read an index that is to be built, while this run has the migration: else it is built by now."""

@@ -8,7 +8,17 @@ from keyplan.errors import CorruptionError, InvalidRecordError, RecordError
 from keyplan.layout import BoundTable
 from keyplan.store import IndexEntry
 
-__all__ = ["UNREADABLE", "Conversion", "Converted", "Keyed", "Made", "Transform", "called", "described_functions"]
+__all__ = [
+    "UNREADABLE",
+    "Conversion",
+    "Converted",
+    "Keyed",
+    "Made",
+    "Resolution",
+    "Transform",
+    "called",
+    "described_functions",
+]
 
 T = TypeVar("T")
 
@@ -75,12 +85,30 @@ class Transform:
         return f"{self.name}@{self.version}"
 
 
-def described_functions(conversions: Mapping[str, Conversion], transforms: Sequence[Transform]) -> str:
+@dataclass(frozen=True)
+class Resolution:
+    """A function of a key and its record that claims a unique entry that another record has.
+
+    It returns the record as it shall be, or None: it is removed. Who has the entry is the first in the order of keys, unless a
+    program wrote meanwhile. `name` and `version` stand for it in the store.
+    """
+
+    function: Callable[[Any, Any], Any]
+    name: str
+    version: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+
+def described_functions(
+    conversions: Mapping[str, Conversion], transforms: Sequence[Transform], resolutions: Mapping[str, Resolution]
+) -> str:
     """The functions as one text, for the migration's id."""
     transformed = [f"{'+'.join(one.of)}>{'+'.join(one.into)}={one}" for one in transforms]
-    return ",".join(
-        [f"{table}={conversion}" for table, conversion in sorted(conversions.items())] + sorted(transformed)
-    )
+    described = [f"{table}={conversion}" for table, conversion in sorted(conversions.items())]
+    described += sorted(transformed)
+    return ",".join([*described, *(f"{index}!{one}" for index, one in sorted(resolutions.items()))])
 
 
 def called(table: str, call: Callable[[], T]) -> T:

@@ -1,9 +1,11 @@
 """A migration planned, as data: what changes, the steps in their order, what stands in the way. Planning is in planner.py."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from keyplan.layout import BoundLayout, LayoutChange
+from keyplan.maintenance.migration.functions import Resolution
 from keyplan.maintenance.migration.route import Route
 
 __all__ = ["MigrationPhase", "MigrationPlan", "MigrationStep", "TableWork"]
@@ -50,7 +52,7 @@ class MigrationPlan:
     """The changes, the steps, and what stands in the way: a plan with obstacles is not carried out.
 
     `id` tells one migration from another in the store. `is_over`: it was cleaned up, and nothing of the old layout is left;
-    `reopens`: it was, and a program of the old layout wrote since. `accepts` and `name`: as `plan_migration` takes them.
+    `reopens`: it was, and a program of the old layout wrote since. `accepts`, `name`, `resolutions`: as given.
     """
 
     old: BoundLayout
@@ -69,6 +71,7 @@ class MigrationPlan:
     reopens: bool = False
     accepts: frozenset[str] = frozenset()
     name: str = ""
+    resolutions: Mapping[str, Resolution] = field(default_factory=dict)
 
     @property
     def has_clean_up(self) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from keyplan.engine import Engine
 from keyplan.errors import CorruptionError
@@ -27,10 +27,11 @@ from keyplan.layout import (
 from keyplan.maintenance.definitions import table_definition
 from keyplan.maintenance.findings import FindingKind
 from keyplan.maintenance.migration.converter import Converter
-from keyplan.maintenance.migration.functions import Conversion, Transform, described_functions
-from keyplan.maintenance.migration.marks import TableStage, layout_key, migration_id, seen_state, states_of
+from keyplan.maintenance.migration.functions import Conversion, Resolution, Transform, described_functions
+from keyplan.maintenance.migration.marks import TableStage, layout_key, migration_id, seen_state, state_key, states_of
 from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep, TableWork
-from keyplan.maintenance.migration.survey import survey_index, survey_table
+from keyplan.maintenance.migration.run_state import LEFT, left_layout
+from keyplan.maintenance.migration.survey import Survey, survey_index, survey_table
 from keyplan.maintenance.migration.table_layouts import ConversionStage, conversion_stage
 from keyplan.maintenance.migration.transform_plan import bound_transforms, refused_transforms
 from keyplan.store import index_state_key
@@ -52,6 +53,7 @@ def plan_migration(
     drops: Collection[str] = (),
     conversions: Mapping[str, Conversion] | None = None,
     transforms: Sequence[Transform] = (),
+    resolutions: Mapping[str, Resolution] | None = None,
     accepts: Collection[str] = (),
     name: str = "",
     progress: Callable[[int], None] | None = None,
@@ -60,6 +62,7 @@ def plan_migration(
 
     renames, drops: as for `differences`. conversions: by the new table's name, what makes a new record of an old one.
     transforms: what makes new records of old ones, keys included.
+    resolutions: by the new unique index's name, what becomes of records that claim an entry that another one has.
     accepts: what is consented to, by name: codes of breaking changes that are known to do no harm here (E17 where the store is
         no ring); `from:TABLE`, records that another migration has converted are in the old layout all the same; `gone:TABLE`,
         the clean-up removes old records whose copies are not there any more; `none:TABLE`, the transform makes nothing of some
@@ -70,11 +73,18 @@ def plan_migration(
     Every record that must be converted is converted; those that cannot be are obstacles. Raises what `differences` raises.
     """
     pairs = pair_items(old.spec, new.spec, renames)
-    planner = _Planner(
-        engine, old, new, pairs, dict(conversions or {}), tuple(transforms), frozenset(accepts), progress
-    )
+    functions = _Functions(dict(conversions or {}), tuple(transforms), dict(resolutions or {}))
+    planner = _Planner(engine, old, new, pairs, functions, frozenset(accepts), progress)
     changes = tuple(differences(_rooted(old), _rooted(new), renames=renames, drops=drops))
-    return replace(planner.plan(changes, drops), name=name)
+    return replace(planner.plan(changes, drops), name=name, resolutions=functions.resolutions)
+
+
+class _Functions(NamedTuple):
+    """What was given to convert, transform and resolve."""
+
+    conversions: dict[str, Conversion]
+    transforms: tuple[Transform, ...]
+    resolutions: dict[str, Resolution]
 
 
 class _Planner:
@@ -84,19 +94,18 @@ class _Planner:
         old: BoundLayout,
         new: BoundLayout,
         pairs: LayoutPairs,
-        conversions: dict[str, Conversion],
-        transforms: tuple[Transform, ...],
+        functions: _Functions,
         accepts: frozenset[str],
         progress: Callable[[int], None] | None,
     ) -> None:
         self._accepts = accepts
         self._engine, self._old, self._new, self._pairs = engine, old, new, pairs
-        self._conversions = conversions
-        self._transforms = transforms
+        self._conversions, self._transforms, self._resolutions = functions
+        transforms = functions.transforms
         self._transformed = frozenset(name for transform in transforms for name in transform.of)
         self._into = frozenset(name for transform in transforms for name in transform.into)
         self._progress = progress
-        self._id = migration_id(old, new, described_functions(conversions, transforms))
+        self._id = migration_id(old, new, described_functions(*functions))
         self._examined = 0
         self._steps: list[MigrationStep] = []
         self._obstacles: list[str] = []
@@ -305,11 +314,23 @@ class _Planner:
                 found = survey_index(self._engine, self._new.indexes[name], self._told)
                 if found.failed:
                     self._obstacles.append(f"{name}: {found}")
+                self._losers(name, found)
             what = "refuse readers of the index until it is built"
             self._steps.append(MigrationStep(MigrationPhase.PREPARE, name, what))
             what = "build the index, verify it, and let readers in"
             self._steps.append(MigrationStep(MigrationPhase.FINISH, name, what))
         return tuple(to_build)
+
+    def _losers(self, name: str, found: Survey) -> None:
+        """What becomes of records that claim a unique entry that another one has: it is part of the plan."""
+        resolution = self._resolutions.get(name)
+        if resolution is not None:
+            what = f"let {resolution} change or remove the records that claim an entry that another one has"
+            self._steps.append(MigrationStep(MigrationPhase.FINISH, name, what, found.losers))
+        elif found.losers:
+            more = f", and {found.losers - len(found.claims)} more" if found.losers > len(found.claims) else ""
+            remedy = "change them, or give a function that says what becomes of the later ones (resolutions)"
+            self._obstacles.append(f"{name}: {'; '.join(found.claims)}{more}: {remedy}")
 
     def _removals(self) -> tuple[str, ...]:
         """The old indexes whose entries the new layout does not know: those under keys of a new index are that one's."""
@@ -379,14 +400,18 @@ class _Planner:
             if change.impact is Impact.BREAKING and not is_judged and change.code not in self._accepts:
                 self._obstacles.append(str(change))
         removed = self._removals()
-        states = {index_state_key(self._new.indexes[name]) for name in to_build}
+        own_states = {index_state_key(self._new.indexes[name]) for name in to_build}
         with self._engine.snapshot() as snapshot:
             for old in self._old.indexes.values():
-                is_kept = old.name not in removed and index_state_key(old) not in states
+                is_kept = old.name not in removed and index_state_key(old) not in own_states
                 if is_kept and snapshot.get(index_state_key(old)) is not None:
                     self._obstacles.append(f"the index {old.name} is not readable; build it first")
         roots = {self._old.root, self._new.root}
-        for entry, state in states_of(self._engine):
+        states = states_of(self._engine)
+        is_begun = any(entry.key == state_key(identity) for entry, _ in states)
+        for entry, state in states:
+            if not is_begun and left_layout(entry, state, identity, self._old):
+                self._obstacles.append(LEFT)
             is_other = not entry.key.endswith(identity)
             if is_other and (state.old, state.new) == (self._old.fingerprint, self._new.fingerprint):
                 self._obstacles.append("this migration was begun with other functions, or other versions of them")

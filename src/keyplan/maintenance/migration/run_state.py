@@ -26,7 +26,7 @@ from keyplan.engine import (
 )
 from keyplan.errors import MigrationRefusedError, StoppedError
 from keyplan.jobs import UNSTOPPED, Held, Job, JobRecord, Seen, StopCheck, as_read, begun, operations_max
-from keyplan.layout import BoundIndex, shown_key
+from keyplan.layout import BoundIndex, BoundLayout, shown_key
 from keyplan.maintenance.claims import standing_claims
 from keyplan.maintenance.definitions import index_definition, table_definition
 from keyplan.maintenance.migration.marks import (
@@ -51,11 +51,13 @@ from keyplan.maintenance.migration.table_layouts import ConversionStage, convers
 from keyplan.store import IndexStage, IndexState, index_state_key, index_state_value
 
 __all__ = [
+    "LEFT",
     "Run",
     "at_stage",
     "begin_run",
     "claim_obstacles",
     "end_run",
+    "left_layout",
     "refuse_readers",
     "remove_leftovers",
     "take_over",
@@ -66,6 +68,9 @@ _TAKEN_OVER: Final = (
     "another run of this migration has taken it over, or has ended it: plan it again to see what is left"
 )
 _ROLLING_BACK: Final = "the migration is being rolled back: finish that, then begin it anew"
+LEFT: Final = (
+    "another migration has ended here since, and the store is not in the old layout any more: name the one it is in"
+)
 _OVER: Final = "the migration was ended since it was planned, and nothing is done twice: plan it again"
 
 
@@ -201,6 +206,8 @@ def _obstacles(plan: MigrationPlan, state: MigrationState | None, snapshot: Snap
     for entry, other in states_in(snapshot):
         if not other.is_cleaned and entry.key != state_key(plan.id) and roots & {other.old_root, other.new_root}:
             yield f"another migration of this root is under way: {other.old} to {other.new}"
+        if state is None and left_layout(entry, other, plan.id, plan.old):
+            yield LEFT
     if plan.reopens if state is None else state.is_cleaned and not plan.reopens:
         yield _OVER
     elif state is None:
@@ -208,6 +215,15 @@ def _obstacles(plan: MigrationPlan, state: MigrationState | None, snapshot: Snap
             stage = _stage(plan, work.name, snapshot) if work.is_in_place else ConversionStage.DUE
             if stage is not ConversionStage.DUE and f"from:{work.name}" not in plan.accepts:
                 yield f"{work.name}: {_OVER}"
+
+
+def left_layout(entry: Entry, state: MigrationState, migration: bytes, layout: BoundLayout) -> bool:
+    """Whether another migration that has ended took what is stored out of a layout, so that none can begin there.
+
+    One that led back to the layout since has let the store forget this one.
+    """
+    is_from_there = (state.old, state.old_root) == (layout.fingerprint, layout.root)
+    return state.is_cleaned and is_from_there and entry.key != state_key(migration)
 
 
 def _stage(plan: MigrationPlan, table: str, snapshot: Snapshot) -> ConversionStage:

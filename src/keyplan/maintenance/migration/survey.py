@@ -1,11 +1,12 @@
 """Every record that is to be converted, converted once: how many there are, and which cannot be."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
-from keyplan.engine import Engine, KeyRange
+from keyplan.engine import Engine, Entry, KeyRange
 from keyplan.errors import CorruptionError, EngineLimitError, KeyplanError, RecordError
 from keyplan.jobs import Lookup, read_batches
 from keyplan.layout import BoundIndex, shown_key
@@ -27,7 +28,8 @@ _KEYS_COMPARED: Final = 1 << 20
 class Survey:
     """How many records there are to convert, how many cannot be, and why the first of these.
 
-    `dropped`: how many a function makes nothing of; `examples` are the keys of the first.
+    `dropped`: how many a function makes nothing of; `examples` are the keys of the first. `losers`: how many claim a unique
+    entry that another record claims; `claims` are the first.
     """
 
     records: int = 0
@@ -35,6 +37,14 @@ class Survey:
     failures: list[str] = field(default_factory=list)
     dropped: int = 0
     examples: list[str] = field(default_factory=list)
+    losers: int = 0
+    claims: list[str] = field(default_factory=list)
+
+    def lose(self, claim: str) -> None:
+        """Count a record that claims a unique entry that another one claims, in words."""
+        self.losers += 1
+        if len(self.claims) < _FAILURES_SHOWN:
+            self.claims.append(claim)
 
     def add(self, raw_key: bytes, error: KeyplanError) -> None:
         """Count a record that cannot be carried over."""
@@ -76,40 +86,63 @@ def survey_table(
     return surveyor.found
 
 
+class _Claims:
+    """Who claims which key: two that claim one are told from one another, in as many passes as memory takes."""
+
+    def __init__(self) -> None:
+        self._first: dict[bytes, bytes] = {}
+        self._count = 0
+        self._slice: tuple[int, int] | None = None
+
+    def other(self, raw_key: bytes, claimant: bytes) -> bytes | None:
+        """Note a claim; return who has claimed the key before, in this pass."""
+        digest = _digest_of(raw_key)
+        if self._slice is None:
+            self._count += 1
+            if digest not in self._first and len(self._first) >= _KEYS_COMPARED:
+                return None
+        elif digest[0] * self._slice[1] >> 8 != self._slice[0]:
+            return None
+        before = self._first.setdefault(digest, claimant)
+        return None if before == claimant else before
+
+    def further_passes(self) -> Iterator[None]:
+        """Yield once for each pass that is needed, after one that noted all claims: each looks at a part of the keys."""
+        passes = -(-self._count // _KEYS_COMPARED)
+        for number in range(passes if passes > 1 else 0):
+            self._first, self._slice = {}, (number, passes)
+            yield
+
+
 class _Surveyor:
     def __init__(self, engine: Engine, migration: bytes, work: TableWork, *, is_converted: bool) -> None:
         self._engine, self._migration, self._work, self._route = engine, migration, work, work.route
         self._is_converted = is_converted
         self._limits = _Limits.of(engine)
-        self._made = 0
+        self._claims = _Claims()
         self.found = Survey()
 
     def look_through(self, progress: Callable[[int], None]) -> None:
-        """Go over all units, and again over the keys that a function makes, as often as they need."""
-        first: dict[bytes, bytes] = {}
+        """Go over all units, and again over the keys that are made, as often as they need."""
         for read, unit in self._units(progress):
-            for one in self._examined(unit, read):
-                self._made += 1
-                if self._route.keeps_origins and len(first) < _KEYS_COMPARED:
-                    self._compare(one, unit, first)
-        passes = -(-self._made // _KEYS_COMPARED) if self._route.keeps_origins else 1
-        for number in range(passes if passes > 1 else 0):
-            self._look_again(number, passes)
+            self._claim(unit, self._examined(unit, read))
+        for _ in self._claims.further_passes():
+            for read, unit in self._units(lambda _: None):
+                self._claim(unit, self._made_of(unit, read))
 
-    def _look_again(self, number: int, passes: int) -> None:
-        """Compare those of the keys whose digests are this pass's."""
-        first: dict[bytes, bytes] = {}
-        for read, unit in self._units(lambda _: None):
-            for one in self._made_of(unit, read):
-                if _digest_of(one.raw_key)[0] * passes >> 8 == number:
-                    self._compare(one, unit, first)
-
-    def _compare(self, one: Converted, unit: bytes, first: dict[bytes, bytes]) -> None:
-        digest = _digest_of(one.raw_key)
-        other = first.setdefault(digest, unit)
-        if other != unit:
-            both = f"{shown_key(other)} and {shown_key(unit)}"
-            self.found.fail(f"{both}: the function gives both the key {shown_key(one.raw_key)}")
+    def _claim(self, unit: bytes, made: Sequence[Converted]) -> None:
+        """Find two units that would get one key, or one unique entry."""
+        for one in made:
+            if self._route.keeps_origins:
+                other = self._claims.other(one.raw_key, unit)
+                if other is not None:
+                    both = f"{shown_key(other)} and {shown_key(unit)}"
+                    self.found.fail(f"{both}: the function gives both the key {shown_key(one.raw_key)}")
+            for raw_key, index_entry in one.index_entries.items():
+                if index_entry.source.spec.is_unique:
+                    other = self._claims.other(raw_key, one.raw_key)
+                    if other is not None:
+                        self.found.fail(_contended(index_entry.source.name, raw_key, other, one.raw_key))
 
     def _units(self, progress: Callable[[int], None]) -> Iterator[tuple[Lookup, bytes]]:
         for place, source in enumerate(self._route.sources):
@@ -176,26 +209,50 @@ class _Surveyor:
 def survey_index(engine: Engine, index: BoundIndex, progress: Callable[[int], None] = lambda _: None) -> Survey:
     """Make the entries of an index of every record of its table, as the engine would take them.
 
-    Records that cannot be read are passed over: no layout's programs can write them again, with the index or without it.
+    Records that cannot be read are passed over: no layout's programs can write them again, with the index or without it. Those
+    that claim a unique entry that an earlier one claims are counted as losers, the first of them with both keys.
     """
     found = Survey()
     limits = _Limits.of(engine)
-    table = index.table
-    for batch, _ in read_batches(engine, KeyRange(*table.keys.range(()))):
-        for entry in batch:
-            key = table.keys.decode(entry.key)
-            if key is None:
-                continue
-            found.records += 1
-            try:
-                for raw_key, _value in index.entries(key, table.form.decode(entry.value)):
-                    limits.check(raw_key)
-            except CorruptionError:
-                continue
-            except (RecordError, EngineLimitError) as error:
-                found.add(entry.key, error)
-        progress(len(batch))
+    claims = _Claims()
+
+    def claim(entry: Entry, raw_keys: Iterable[bytes]) -> None:
+        for raw_key in raw_keys if index.spec.is_unique else ():
+            other = claims.other(raw_key, entry.key)
+            if other is not None:
+                found.lose(_contended(index.name, raw_key, other, entry.key))
+
+    for entry in _records(engine, index, progress):
+        found.records += 1
+        try:
+            raw_keys = _entry_keys(index, entry)
+            for raw_key in raw_keys:
+                limits.check(raw_key)
+            claim(entry, raw_keys)
+        except CorruptionError:
+            continue
+        except (RecordError, EngineLimitError) as error:
+            found.add(entry.key, error)
+    for _ in claims.further_passes():
+        for entry in _records(engine, index, lambda _: None):
+            with suppress(CorruptionError, RecordError):
+                claim(entry, _entry_keys(index, entry))
     return found
+
+
+def _records(engine: Engine, index: BoundIndex, progress: Callable[[int], None]) -> Iterator[Entry]:
+    for batch, _ in read_batches(engine, KeyRange(*index.table.keys.range(()))):
+        yield from (entry for entry in batch if index.table.keys.decode(entry.key) is not None)
+        progress(len(batch))
+
+
+def _entry_keys(index: BoundIndex, entry: Entry) -> list[bytes]:
+    table = index.table
+    return [raw_key for raw_key, _ in index.entries(table.keys.decode(entry.key), table.form.decode(entry.value))]
+
+
+def _contended(index: str, raw_key: bytes, first: bytes, second: bytes) -> str:
+    return f"{shown_key(first)} and {shown_key(second)} both claim the entry {shown_key(raw_key)} of {index}"
 
 
 class _Limits(NamedTuple):
