@@ -132,16 +132,16 @@ def spaces_restored(run: Keyplan) -> list[str]:
     return ["keyspace", "restore", "full.kpb", "--store", "lmdb:./store.kv"]
 
 
-def migrated(*phase: str) -> Prepare:
+def migrated(phase: str = "run") -> Prepare:
     def prepare(run: Keyplan) -> list[str]:
         with keyplan.open("lmdb:./store.kv") as store, evolving.Old(store).transaction() as old:
             for number in range(3):
                 old.boxes.insert(evolving.Shelf("a", number), evolving.Box(f"box{number}", ["red"]))
         names = ["--from", f"{LAYOUTS}:Old", "--to", f"{LAYOUTS}:Moved"]
-        command = ["migrate", *names, "--store", "lmdb:./store.kv", "--yes"]
-        if phase == ("--clean-up",):
-            assert run(*command, "--switched").code == 0
-        return [*command, *phase]
+        options = [*names, "--store", "lmdb:./store.kv", "--yes"]
+        if phase == "finish":
+            assert run("migrate", "switch", *options).code == 0
+        return ["migrate", phase, *options]
 
     return prepare
 
@@ -184,8 +184,8 @@ STORIES: Final = [
     pytest.param(JobKind.RESTORE, overwritten, 3, id="restore-overwrite"),
     pytest.param(JobKind.RESTORE, spaces_restored, 4, id="keyspace-restore"),
     pytest.param(JobKind.MIGRATION, migrated(), 2, id="migrate"),
-    pytest.param(JobKind.MIGRATION, migrated("--switched"), 3, id="migrate-switched"),
-    pytest.param(JobKind.MIGRATION, migrated("--clean-up"), 3, id="migrate-clean-up"),
+    pytest.param(JobKind.MIGRATION, migrated("switch"), 3, id="migrate-switch"),
+    pytest.param(JobKind.MIGRATION, migrated("finish"), 3, id="migrate-finish"),
     pytest.param(JobKind.INDEX, built, 4, id="index-build"),
     pytest.param(JobKind.INDEX, dropped, 1, id="index-drop"),
     pytest.param(JobKind.DELETION, swept, 2, id="keyspace-sweep"),
@@ -423,7 +423,7 @@ def test_what_a_program_began_is_told_with_what_is_to_be_done(site: Keyplan) -> 
 def test_a_migration_whose_stage_nobody_knows_is_a_line_all_the_same(run: Keyplan) -> None:
     command = migrated()(run)
     assert run(*command).code == 0
-    key = state_key(bytes.fromhex(run(*command, "--dry-run", "--json").documents[0]["migration"]))
+    key = state_key(bytes.fromhex(run("migrate", "plan", *command[2:-1], "--json").document["migration"]))
     with keyplan.open("lmdb:./store.kv") as store:
         state = STATE_FORM.decode(store.engine.value(key) or b"")
         store.engine.commit(Commit((), (Put(key, STATE_FORM.encode(structs.replace(state, stage="later"))),)))

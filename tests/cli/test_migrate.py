@@ -13,7 +13,8 @@ from tests.cli.conftest import Keyplan
 from tests.maintenance.evolving import Box, Crate, Moved, Old, Shelf, Stated
 
 LAYOUTS = "tests.maintenance.evolving"
-MOVE = ("migrate", "--from", f"{LAYOUTS}:Old", "--to", f"{LAYOUTS}:Moved")
+SETTLED = "settled: `keyplan migrate finish` follows when no program needs the old layout any more"
+MOVE = ("--from", f"{LAYOUTS}:Old", "--to", f"{LAYOUTS}:Moved")
 
 
 def enlarged(box: Box) -> Crate:
@@ -43,8 +44,8 @@ def test_a_layout_in_production_may_be_a_file(run: Keyplan, url: str, tmp_path: 
     described = tmp_path / "old.json"
     described.write_text(json.dumps(describe(Old.spec)))
     assert run("diff", str(described), f"{LAYOUTS}:Old").lines == ["Old to Old: 0 changes, 0 beyond compatible"]
-    answer = run("migrate", "--from", str(described), "--to", f"{LAYOUTS}:Moved", "--switched", "--yes")
-    assert (answer.code, answer.lines[-1]) == (0, "settled: --clean-up may follow")
+    answer = run("migrate", "switch", "--from", str(described), "--to", f"{LAYOUTS}:Moved", "--yes")
+    assert (answer.code, answer.lines[-1]) == (0, SETTLED)
 
 
 def test_diff_as_json_is_one_document(run: Keyplan, tmp_path: Path) -> None:
@@ -60,33 +61,32 @@ def test_diff_as_json_is_one_document(run: Keyplan, tmp_path: Path) -> None:
 
 
 def test_a_migration_in_three_runs(run: Keyplan, url: str) -> None:
-    first = run(*MOVE, "--yes")
+    first = run("migrate", "run", *MOVE, "--yes")
     assert first.code == 0
     assert first.lines[-2:] == [
         "records: 3 copied",
-        "prepared: upgrade the programs, then run the command with --switched",
+        "prepared: upgrade the programs, then `keyplan migrate switch`",
     ]
-    refused = run(*MOVE, "--clean-up", "--yes")
+    refused = run("migrate", "finish", *MOVE, "--yes")
     assert refused.code == 4
-    assert "run the migration with --switched first" in refused.err
-    second = run(*MOVE, "--switched", "--yes")
+    assert "`keyplan migrate switch` first" in refused.err
+    second = run("migrate", "switch", *MOVE, "--yes")
     assert second.code == 0
-    assert second.lines[-1] == "settled: --clean-up may follow"
+    assert second.lines[-1] == SETTLED
     assert second.lines[-2].startswith("boxes: verified, 3 records, digest ")
-    third = run(*MOVE, "--clean-up", "--yes")
+    third = run("migrate", "finish", *MOVE, "--yes")
     assert (third.code, third.lines[-1]) == (0, "removed 3 records, 3 index entries, 0 numbers")
-    assert run(*MOVE, "--yes").lines[-1] == "the migration is over: nothing of the old layout is left"
+    assert run("migrate", "run", *MOVE, "--yes").lines[-1] == "the migration is over: nothing of the old layout is left"
     with keyplan.open(url) as store:
         assert Moved(store).boxes.count() == 3
         assert list(check(store, Moved(store))) == []
 
 
 def test_a_plan_is_printed_and_nothing_written_unless_somebody_agrees(run: Keyplan, url: str) -> None:
-    planned = run(*MOVE, "--dry-run")
+    planned = run("migrate", "plan", *MOVE)
     assert planned.code == 0
     assert "beside programs of the old layout:" in planned.lines
-    assert run(*MOVE).code == 5  # there is nobody to ask
-    assert run(*MOVE, "--switched", "--clean-up").code == 5
+    assert run("migrate", "run", *MOVE).code == 5  # there is nobody to ask
     with keyplan.open(url) as store:
         assert Moved(store).boxes.count() == 0
 
@@ -100,14 +100,14 @@ class Person(io.StringIO):
 
 def test_somebody_is_asked_and_may_decline(run: Keyplan, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", Person("n\n"))
-    declined = run(*MOVE)
+    declined = run("migrate", "run", *MOVE)
     assert declined.code == 0
     assert "Take 1 steps?" in declined.err
     assert "nothing was written" in declined.err
     with keyplan.open(url) as store:
         assert Moved(store).boxes.count() == 0
     monkeypatch.setattr("sys.stdin", Person("y\n"))
-    assert run(*MOVE).lines[-2].strip() == "records: 3 copied"
+    assert run("migrate", "run", *MOVE).lines[-2].strip() == "records: 3 copied"
 
 
 def test_a_migration_within_a_key_space_concerns_nobody_else(run: Keyplan, tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_a_migration_within_a_key_space_concerns_nobody_else(run: Keyplan, tmp_p
         assert run("keyspace", "create", name, "--application", "shop", "--store", url).code == 0
         with keyplan.open(url, keyspace=name, application="shop") as space:
             Old(space).boxes.insert(Shelf("a", 1), Box(name))
-    assert run(*MOVE, "--store", url, "--keyspace", "one", "--switched", "--yes").code == 0
-    assert run(*MOVE, "--store", url, "--keyspace", "one", "--clean-up", "--yes").code == 0
+    assert run("migrate", "switch", *MOVE, "--store", url, "--keyspace", "one", "--yes").code == 0
+    assert run("migrate", "finish", *MOVE, "--store", url, "--keyspace", "one", "--yes").code == 0
     with keyplan.open(url, keyspace="one", application="shop") as one:
         assert Moved(one).boxes.require(Shelf("a", 1)) == Box("one")
         assert Old(one).boxes.count() == 0
@@ -126,17 +126,17 @@ def test_a_migration_within_a_key_space_concerns_nobody_else(run: Keyplan, tmp_p
 
 
 def test_a_migration_as_json_has_a_line_for_the_plan_and_one_for_what_was_done(run: Keyplan, url: str) -> None:
-    plan, done = run(*MOVE, "--switched", "--yes", "--json").documents
+    plan, done = run("migrate", "switch", *MOVE, "--yes", "--json").documents
     assert [step["phase"] for step in plan["steps"]] == ["prepare", "finish", "clean_up", "clean_up"]
     assert (done["is_settled"], done["counts"], done["contested"]) == (True, {"copied": 3}, [])
     assert done["verified"][0]["expected"] == done["verified"][0]["found"]
-    _, cleaned = run(*MOVE, "--clean-up", "--yes", "--json").documents
+    _, cleaned = run("migrate", "finish", *MOVE, "--yes", "--json").documents
     assert (cleaned["is_cleaned"], cleaned["records"], cleaned["left"]) == (True, 3, [])
 
 
 def test_a_function_is_named_with_its_version(run: Keyplan, url: str) -> None:
-    state = ("migrate", "--from", f"{LAYOUTS}:Old", "--to", f"{LAYOUTS}:Stated")
-    assert run(*state, "--dry-run").code == 1
+    state = ("--from", f"{LAYOUTS}:Old", "--to", f"{LAYOUTS}:Stated")
+    assert run("migrate", "plan", *state).code == 1
     for wrong in (
         "boxes",
         "boxes=tests.cli.test_migrate",
@@ -145,8 +145,8 @@ def test_a_function_is_named_with_its_version(run: Keyplan, url: str) -> None:
         "boxes=tests.cli.test_migrate:enlarged@" + "9" * 5_000,
         "boxes=none:none",
     ):
-        assert run(*state, "--function", wrong, "--dry-run").code == 5
-    answer = run(*state, "--function", "boxes=tests.cli.test_migrate:enlarged@1", "--switched", "--yes")
+        assert run("migrate", "plan", *state, "--function", wrong).code == 5
+    answer = run("migrate", "switch", *state, "--function", "boxes=tests.cli.test_migrate:enlarged@1", "--yes")
     assert answer.code == 0, answer
     with keyplan.open(url) as store:
         assert Stated(store).boxes.require(Shelf("a", 0)) == Crate("box0", 4, ["red"])
@@ -155,6 +155,6 @@ def test_a_function_is_named_with_its_version(run: Keyplan, url: str) -> None:
 def test_what_is_left_to_decide_is_told_and_fails(run: Keyplan, url: str) -> None:
     with keyplan.open(url) as store:
         Moved(store).boxes.insert(Shelf("a", 1), Box("mine"))
-    answer = run(*MOVE, "--switched", "--yes")
+    answer = run("migrate", "switch", *MOVE, "--yes")
     assert answer.code == 1
     assert "left: /s/boxes/a/1 and /s/crates/a/1: another record stands at its new key" in answer.lines

@@ -35,6 +35,7 @@ CALLERS: Final = (
     "src/keyplan/codec/serialized_forms.py",
     "src/keyplan/layout/entries.py",
     "src/keyplan/maintenance/migration/functions.py",
+    "src/keyplan/maintenance/migration_files/folder.py",
 )
 """They call what an application wrote: a record's class, an index function, a conversion. It may raise anything."""
 CLOCK_AND_CHANCE: Final = ("time.time", "time.sleep", "time.monotonic", "time.perf_counter", "random.")

@@ -72,7 +72,7 @@ COMMANDS: Final = {
     "index": Command("keyplan.cli.maintenance", "See, build and drop indexes of a store in use."),
     "diff": Command("keyplan.cli.migrate", "Compare two layouts: each change, and the remedy."),
     "migrate": Command(
-        "keyplan.cli.migrate", "Bring a store from one layout to another beside its programs; resumable."
+        "keyplan.cli.migrate", "Bring a store from one layout to another beside its programs, by files; resumable."
     ),
     "dump": Command("keyplan.cli.keys", "Print every key and value as JSON lines."),
     "backup": Command("keyplan.cli.transfer", "Write a store, or a prefix of it, to a file with checksums."),

@@ -1,71 +1,63 @@
-"""The commands from one layout to another: `keyplan diff|migrate`."""
+"""The commands from one layout to another: `keyplan diff` and `keyplan migrate ...`."""
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
-from importlib import import_module
-from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
 from keyplan.cli.failures import agreed, end_with_findings
 from keyplan.cli.jobs import stopped_by_signals, words_of
+from keyplan.cli.migration_plans import (
+    FOLDER,
+    AcceptOption,
+    DropOption,
+    FileSource,
+    FolderOption,
+    Planned,
+    PlanOptions,
+    PlanSource,
+    RenameOption,
+    bound_at,
+    renames_of_option,
+)
+from keyplan.cli.migration_status import status_of
 from keyplan.cli.options import (
     ConfigOption,
-    DryRunOption,
     JsonOption,
     KeySpaceOption,
     ParameterOption,
     StoreOption,
     Unfinished,
     YesOption,
+    command_group,
+    is_store_named,
     layout_of_option,
-    root_parameters,
+    spread,
     store_of_option,
 )
 from keyplan.cli.output import document_of, print_answer, print_json, print_lines, print_text, progress_bar
 from keyplan.errors import InvalidInputError
 from keyplan.jobs import Stop
-from keyplan.layout import (
-    Impact,
-    LayoutChange,
-    differences,
-    shown_key,
-)
+from keyplan.layout import BoundLayout, Impact, LayoutChange, differences, shown_key
 from keyplan.maintenance import (
     CleanUpReport,
-    Conversion,
+    MigrationFolder,
     MigrationPhase,
     MigrationPlan,
     MigrationReport,
     Verification,
     clean_up_migration,
+    draft_migration,
     migrate,
-    plan_migration,
+    read_migrations,
 )
 from keyplan.store import Store
 
-__all__ = ["diff_command", "migrate_command"]
-
-_DIGITS_MAX: Final = 18
-"""Why: Python reads no number of thousands of digits."""
+__all__ = ["diff_command", "migrate_app"]
 
 # ---- diff ----------------------------------------------------------------------------------------------------------------
-
-
-RenameOption = Annotated[
-    list[str] | None,
-    typer.Option("--rename", metavar="OLD=NEW", help="An item's old name with its new one; may be repeated."),
-]
-DropOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--drop",
-        metavar="NAME",
-        help="A table whose records are to be removed, or TABLE.FIELD for values; may be repeated.",
-    ),
-]
 
 
 def diff_command(
@@ -100,17 +92,6 @@ def diff_command(
     end_with_findings(beyond)
 
 
-def renames_of_option(given: list[str] | None) -> dict[str, str]:
-    """Read `--rename OLD=NEW`. Raises InvalidInputError."""
-    renames: dict[str, str] = {}
-    for text in given or []:
-        old, equals, new = text.partition("=")
-        if not (old and equals and new) or old in renames:
-            raise InvalidInputError(source="--rename", problem=f"{text!r} is not OLD=NEW, each old name once")
-        renames[old] = new
-    return renames
-
-
 def plain_change(change: LayoutChange) -> dict[str, Any]:
     """Return a change as JSON values."""
     return {
@@ -130,136 +111,198 @@ def plain_change(change: LayoutChange) -> dict[str, Any]:
 # ---- migrate -----------------------------------------------------------------------------------------------------------
 
 
-def migrate_command(
-    context: typer.Context,
+class Place(NamedTuple):
+    """The store that a migration is about: a record of options, for `spread`."""
+
+    store: StoreOption = None
+    keyspace: KeySpaceOption = None
+    parameter: ParameterOption = None
+    config: ConfigOption = None
+
+    def opened(self, root: bytes, *, is_read: bool) -> Store:
+        """Open the store; close it, or use it in a `with` block."""
+        what = Unfinished.TOLD if is_read else Unfinished.REFUSED
+        return store_of_option(
+            self.store, self.config, keyspace=self.keyspace, readonly=is_read, root=root, unfinished=what
+        )
+
+
+class Phase(NamedTuple):
+    """A run of a migration: the word of its command, its steps, and what carries it out."""
+
+    word: str
+    steps: tuple[MigrationPhase, ...]
+    is_switched: bool = False
+
+
+RUN: Final = Phase("run", (MigrationPhase.PREPARE,))
+SWITCH: Final = Phase("switch", (MigrationPhase.PREPARE, MigrationPhase.FINISH), is_switched=True)
+FINISH: Final = Phase("finish", (MigrationPhase.CLEAN_UP,))
+
+
+def new_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it does, as in split_orders.", show_default=False)],
     *,
-    old: Annotated[str, typer.Option("--from", metavar="LAYOUT", help="The layout as it was.", show_default=False)],
-    new: Annotated[str, typer.Option("--to", metavar="LAYOUT", help="The layout as it shall be.", show_default=False)],
-    store: StoreOption = None,
-    keyspace: KeySpaceOption = None,
-    parameter: ParameterOption = None,
-    from_parameter: Annotated[
-        list[str] | None,
-        typer.Option("--from-parameter", metavar="NAME=VALUE", help="A parameter of the old root, where it differs."),
+    old: Annotated[
+        str | None,
+        typer.Option("--from", metavar="LAYOUT", help="The layout as it is; the end of the last file by default."),
     ] = None,
-    config: ConfigOption = None,
+    new: Annotated[
+        str | None,
+        typer.Option("--to", metavar="LAYOUT", help="The layout as it shall be; that of the last file by default."),
+    ] = None,
+    folder: FolderOption = None,
     rename: RenameOption = None,
     drop: DropOption = None,
-    function: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--function",
-            metavar="TABLE=MODULE:NAME@VERSION",
-            help="Makes a new record of an old one; may be repeated.",
-        ),
-    ] = None,
-    accept: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--accept",
-            metavar="NAME",
-            help="A breaking change that is harmless here, as E17; from:TABLE, gone:TABLE; may be repeated.",
-        ),
-    ] = None,
-    switched: Annotated[
-        bool, typer.Option("--switched", help="No program writes by the old layout any more: finish and verify.")
-    ] = False,
-    clean_up: Annotated[
-        bool,
-        typer.Option("--clean-up", help="No program needs the old layout any more: remove the keys that only it has."),
-    ] = False,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
+    accept: AcceptOption = None,
+    place: Place,
     json: JsonOption = False,
 ) -> None:
-    """Bring a store from one layout to another beside the programs that use it, in three runs: now, --switched, --clean-up.
+    """Draft the next migration file: what changes, the steps, what is to be decided, and functions that somebody writes.
 
-    The plan is printed first, with every obstacle; nothing is written before somebody agrees to it. The same command finishes
-    a run that was interrupted. Exit code 1 when obstacles or records to decide about remain.
+    It goes on from the layout at which the last file ends. The layouts' descriptions are kept beside the files, so that no
+    class need be kept. Where a store is named, its records are counted.
     """
-    if switched and clean_up:
-        raise InvalidInputError(
-            source="--clean-up", problem="it is a run of its own, after --switched: pass one of them"
+    read = read_migrations(folder or FOLDER)
+    before, after = _ends(read, old, new, place)
+    with ExitStack() as stack:
+        engine = None
+        if is_store_named(place.store, place.config):
+            engine = stack.enter_context(place.opened(before[1].root, is_read=True)).engine
+        written = draft_migration(
+            read,
+            name,
+            before,
+            after,
+            renames=renames_of_option(rename),
+            drops=drop or (),
+            accepts=accept or (),
+            engine=engine,
         )
-    before, after = layout_of_option(old), layout_of_option(new)
-    bound_before = before.bound(**root_parameters(before, from_parameter or _known(before, parameter), config))
-    bound_after = after.bound(**root_parameters(after, parameter, config))
-    conversions = conversions_of_option(function)
-    with _opened(store, config, keyspace, bound_before.root, is_read=dry_run) as opened:
-        with progress_bar("examine") as shown:
-            plan = plan_migration(
-                opened.engine,
-                bound_before,
-                bound_after,
-                renames=renames_of_option(rename),
-                drops=drop or (),
-                conversions=conversions,
-                accepts=accept or (),
-                progress=shown,
-            )
-        _print_plan(plan, json=json)
-        end_with_findings(plan.obstacles)
-        if dry_run or plan.is_over or not _is_agreed(plan, is_agreed=yes, switched=switched, clean_up=clean_up):
+    print_answer({"file": str(written)}, f"wrote {written}: read it, and commit it with the layout", json=json)
+
+
+def plan_command(*, options: PlanOptions, place: Place, json: JsonOption = False) -> None:
+    """Print what would be done next, with every obstacle, and write nothing. Exit code 1 when something is in the way."""
+    source = options.source(place.parameter, place.config)
+    with place.opened(source.root, is_read=True) as store:
+        plan = _planned(store, source, json=json)
+    end_with_findings(plan is not None and plan.obstacles)
+
+
+def run_command(
+    context: typer.Context, *, options: PlanOptions, place: Place, yes: YesOption = False, json: JsonOption = False
+) -> None:
+    """Do what can be done beside programs of the old layout; the same command goes on with a run that was interrupted.
+
+    The plan is printed first, with every obstacle; nothing is written before somebody agrees to it. Exit code 1 when obstacles
+    or records to decide about remain.
+    """
+    _carry_out(context, RUN, options, place, is_agreed=yes, json=json)
+
+
+def switch_command(
+    context: typer.Context, *, options: PlanOptions, place: Place, yes: YesOption = False, json: JsonOption = False
+) -> None:
+    """Do the rest and verify it, when no program writes by the old layout any more. Exit code 1 when it is not settled."""
+    _carry_out(context, SWITCH, options, place, is_agreed=yes, json=json)
+
+
+def finish_command(
+    context: typer.Context, *, options: PlanOptions, place: Place, yes: YesOption = False, json: JsonOption = False
+) -> None:
+    """Remove what only the old layout knows, when no program needs it any more. Exit code 1 when something is left."""
+    _carry_out(context, FINISH, options, place, is_agreed=yes, json=json)
+
+
+def status_command(*, folder: FolderOption = None, place: Place, json: JsonOption = False) -> None:
+    """Print which migration files are done, which one is under way and in which step, and the command that comes next."""
+    source = PlanOptions(folder=folder).source(place.parameter, place.config)
+    assert isinstance(source, FileSource)
+    with place.opened(source.root, is_read=True) as store:
+        shown = status_of(source, store.engine)
+    print_answer(shown.document, *shown.lines, json=json)
+
+
+migrate_app: Final = command_group("Bring a store from one layout to another beside its programs, by files; resumable.")
+
+for _name, _command in (
+    ("new", new_command),
+    ("plan", plan_command),
+    ("run", run_command),
+    ("switch", switch_command),
+    ("finish", finish_command),
+    ("status", status_command),
+):
+    migrate_app.command(_name)(spread(_command))
+
+
+def _ends(
+    folder: MigrationFolder, old: str | None, new: str | None, place: Place
+) -> tuple[tuple[str, BoundLayout], tuple[str, BoundLayout]]:
+    """Return the layouts of a new file with their names: those of the options, or as the last file has them."""
+    last = folder.files[-1].migration.new if folder.files else None
+    if last is None and (old is None or new is None):
+        problem = "the first migration of a folder needs both: --from OLD --to NEW"
+        raise InvalidInputError(source="--from" if old is None else "--to", problem=problem)
+    new = new or (last.name if last is not None else None)
+    if not new:
+        raise InvalidInputError(source="--to", problem="the last file names no class: name the layout as it shall be")
+    after = layout_of_option(new)
+    if old is not None:
+        before, name = layout_of_option(old), "" if old.endswith(".json") else old
+    else:
+        assert last is not None
+        before, name = folder.end()
+    return (name, bound_at(before, place.parameter, place.config)), (
+        "" if new.endswith(".json") else new,
+        bound_at(after, place.parameter, place.config),
+    )
+
+
+def _planned(store: Store, source: PlanSource, *, json: bool) -> MigrationPlan | None:
+    """Plan what is due and print it; None: nothing is."""
+    with progress_bar("examine") as shown:
+        planned = source.planned(store.engine, shown)
+    _print_plan(planned, json=json)
+    return planned.plan
+
+
+def _carry_out(
+    context: typer.Context, phase: Phase, options: PlanOptions, place: Place, *, is_agreed: bool, json: bool
+) -> None:
+    source = options.source(place.parameter, place.config)
+    with place.opened(source.root, is_read=False) as store:
+        plan = _planned(store, source, json=json)
+        if plan is None:
             return
-        carry_out = _cleaned if clean_up else partial(_migrated, switched=switched)
-        with stopped_by_signals(partial(words_of, context, with_store=True)) as stop:
-            is_done = carry_out(opened, plan, stop, words_of(context, leaves_out=("switched", "clean_up")), json=json)
+        end_with_findings(plan.obstacles)
+        if plan.is_over or not _is_agreed(plan, phase, is_agreed=is_agreed):
+            return
+        act = _cleaned if phase is FINISH else partial(_migrated, phase=phase)
+        words = partial(words_of, context, replaced=source.told)
+        with stopped_by_signals(partial(words, with_store=True)) as stop:
+            is_done = act(store, plan, stop, words(), json=json)
     end_with_findings(not is_done)
 
 
-def conversions_of_option(given: list[str] | None) -> dict[str, Conversion]:
-    """Read `--function TABLE=MODULE:NAME@VERSION`; without a version it is 1. Raises InvalidInputError."""
-    conversions: dict[str, Conversion] = {}
-    for text in given or []:
-        table, equals, named = text.partition("=")
-        name, at, version = named.partition("@")
-        if not (table and equals and ":" in name) or (at and not (version.isdecimal() and len(version) <= _DIGITS_MAX)):
-            raise InvalidInputError(source="--function", problem=f"{text!r} is not TABLE=MODULE:NAME@VERSION")
-        conversions[table] = Conversion(_imported(name), name, int(version or 1))
-    return conversions
-
-
-def _opened(url: str | None, config: Path | None, keyspace: str | None, root: bytes, *, is_read: bool) -> Store:
-    what = Unfinished.TOLD if is_read else Unfinished.REFUSED
-    return store_of_option(url, config, keyspace=keyspace, readonly=is_read, root=root, unfinished=what)
-
-
-def _imported(name: str) -> Callable[[Any], Any]:
-    module_name, _, attribute = name.partition(":")
-    # Why: a console script's path holds its own folder; people name modules of the folder that they are in.
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        function = getattr(import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidInputError(source="--function", problem=f"cannot import {name}: {error}") from error
-    if not callable(function):
-        raise InvalidInputError(source="--function", problem=f"{name} is no function")
-    found: Callable[[Any], Any] = function
-    return found
-
-
-def _known(layout: Any, given: list[str] | None) -> list[str]:
-    """Return those of the parameters that the old root has too."""
-    return [text for text in given or [] if text.partition("=")[0] in layout.spec.root.field_names]
-
-
-def _is_agreed(plan: MigrationPlan, *, is_agreed: bool, switched: bool, clean_up: bool) -> bool:
-    phases = (MigrationPhase.CLEAN_UP,) if clean_up else (MigrationPhase.PREPARE, MigrationPhase.FINISH)[: 1 + switched]
-    count = sum(step.phase in phases for step in plan.steps)
-    return agreed(f"Take {count} steps?", is_agreed=is_agreed, instead=" to carry out the plan, or --dry-run")
+def _is_agreed(plan: MigrationPlan, phase: Phase, *, is_agreed: bool) -> bool:
+    count = sum(step.phase in phase.steps for step in plan.steps)
+    return agreed(
+        f"Take {count} steps?", is_agreed=is_agreed, instead=" to carry out the plan; `keyplan migrate plan` prints it"
+    )
 
 
 def _migrated(
-    store: Store, plan: MigrationPlan, stop: Stop, command: Sequence[str], *, json: bool, switched: bool
+    store: Store, plan: MigrationPlan, stop: Stop, command: Sequence[str], *, phase: Phase, json: bool
 ) -> bool:
     with progress_bar("migrate") as shown:
-        report = migrate(store, plan, is_switched=switched, stop=stop, command=command, progress=shown.told)
+        report = migrate(store, plan, is_switched=phase.is_switched, stop=stop, command=command, progress=shown.told)
     if json:
         print_json(_plain_report(report))
     else:
-        _print_report(report, switched=switched)
-    return not report.contested and not report.entries_contested and (report.is_settled or not switched)
+        _print_report(report, is_switched=phase.is_switched)
+    return not report.contested and not report.entries_contested and (report.is_settled or not phase.is_switched)
 
 
 def _cleaned(store: Store, plan: MigrationPlan, stop: Stop, command: Sequence[str], *, json: bool) -> bool:
@@ -278,18 +321,23 @@ def _cleaned(store: Store, plan: MigrationPlan, stop: Stop, command: Sequence[st
 # ---- printing --------------------------------------------------------------------------------------------------------------
 
 
-def _print_plan(plan: MigrationPlan, *, json: bool) -> None:
+def _print_plan(planned: Planned, *, json: bool) -> None:
+    plan = planned.plan
+    if plan is None:
+        print_answer({"name": None}, *planned.lines, json=json)
+        return
     document = {
+        "name": planned.name,
         "migration": plan.id.hex(),
         "is_over": plan.is_over,
         "changes": [plain_change(change) for change in plan.changes],
         "steps": [{**document_of(step), "phase": step.phase.name.lower()} for step in plan.steps],
         "obstacles": list(plan.obstacles),
     }
-    print_answer(document, *(plan.lines() or ["nothing to do"]), json=json)
+    print_answer(document, *planned.lines, *(plan.lines() or ["nothing to do"]), json=json)
 
 
-def _print_report(report: MigrationReport, *, switched: bool) -> None:
+def _print_report(report: MigrationReport, *, is_switched: bool) -> None:
     counts = ", ".join(f"{count} {name}" for name, count in sorted(report.counts.items()))
     if counts:
         print_text(f"records: {counts}")
@@ -299,11 +347,11 @@ def _print_report(report: MigrationReport, *, switched: bool) -> None:
         print_text(_verified(verification))
     print_lines(*(f"left: {one}" for one in (*report.contested, *report.entries_contested)))
     if report.is_settled:
-        print_text("settled: --clean-up may follow")
-    elif switched:
-        print_text("not settled: decide about the records left, and run the command again")
+        print_text("settled: `keyplan migrate finish` follows when no program needs the old layout any more")
+    elif is_switched:
+        print_text("not settled: decide about the records left, and give the command again")
     else:
-        print_text("prepared: upgrade the programs, then run the command with --switched")
+        print_text("prepared: upgrade the programs, then `keyplan migrate switch`")
 
 
 def _verified(found: Verification) -> str:

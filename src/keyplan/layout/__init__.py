@@ -23,7 +23,7 @@ from keyplan.layout.bound import BoundCounter, BoundIndex, BoundLayout, BoundTab
 from keyplan.layout.compile import CompiledKeys, compile_keys
 from keyplan.layout.components import Unlike
 from keyplan.layout.declare import Layout, bound_layout_of, layout_class_of
-from keyplan.layout.describe import canonical_description, describe, layout_of_description
+from keyplan.layout.describe import canonical_description, describe, layout_fingerprint, layout_of_description
 from keyplan.layout.embedded_keys import rewrite_embedded_keys
 from keyplan.layout.items import Counter, Index, Only, Parameter, Table, Unique
 from keyplan.layout.listed import ListedKeys
@@ -169,6 +169,7 @@ __all__ = [
     "key_of_words",
     "kind_in_words",
     "layout_class_of",
+    "layout_fingerprint",
     "layout_of_description",
     "layout_spec_of",
     "line_of_value",

@@ -3,7 +3,6 @@
 `bind_layout` turns a LayoutSpec and the values of its root's parameters into a BoundLayout; keys and entries are absolute.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +13,7 @@ import msgspec
 from keyplan.codec import SecretCipher, ValueForm
 from keyplan.errors import CorruptionError, InvalidKeyError, UnknownNameError
 from keyplan.layout.compile import CompiledKeys, compile_keys
-from keyplan.layout.describe import canonical_description
+from keyplan.layout.describe import layout_fingerprint
 from keyplan.layout.entries import EntryMaker, compile_entries, pointer_slice
 from keyplan.layout.meaning import Meaning, MeaningFinder
 from keyplan.layout.record_encoder import RecordEncoder, compile_record_encoder
@@ -170,7 +169,7 @@ class BoundLayout:
     @cached_property
     def fingerprint(self) -> str:
         """Twelve hex digits that change when the layout's bytes could: for page tokens and stored notes of the layout."""
-        return hashlib.sha256(canonical_description(self.spec) + b"\x00" + self.root).hexdigest()[:12]
+        return layout_fingerprint(self.spec, self.root)
 
 
 def bind_layout(

@@ -1,5 +1,6 @@
 """A layout to JSON and back: the form that travels, is compared and is documented without the application's classes."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any, Final
@@ -22,7 +23,7 @@ from keyplan.layout.spec import (
 )
 from keyplan.layout.template import Template, template_of_source
 
-__all__ = ["FORMAT", "canonical_description", "describe", "layout_of_description"]
+__all__ = ["FORMAT", "canonical_description", "describe", "layout_fingerprint", "layout_of_description"]
 
 FORMAT: Final = "keyplan-layout/1"
 
@@ -67,6 +68,16 @@ def canonical_description(spec: LayoutSpec) -> bytes:
             if "schema" in item["value"]:
                 item["value"]["schema"] = _without_prose(item["value"]["schema"])
     return json.dumps(described, sort_keys=True, separators=(",", ":")).encode()
+
+
+def layout_fingerprint(spec: LayoutSpec, root: bytes | None = None) -> str:
+    """Return twelve hex digits that change when the layout's bytes could.
+
+    `root`: the root's bytes, as the layout is bound. Without it two layouts whose roots have parameters differ by their
+    templates; where the root has none, the fingerprint is that of the bound layout.
+    """
+    raw = spec.root.literal_bytes if root is None and not spec.root.fields else root or b""
+    return hashlib.sha256(canonical_description(spec) + b"\x00" + raw).hexdigest()[:12]
 
 
 def _without_prose(schema: Any) -> Any:

@@ -6,7 +6,7 @@ A record that cannot be read is an entry of the list, and hides no other.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum, auto
-from typing import Any, Final
+from typing import Any
 
 from keyplan.engine import Engine, KeyPrefix, KeyRange, PrefixedSnapshot, Snapshot
 from keyplan.errors import CorruptionError, InvalidKeyError
@@ -16,6 +16,7 @@ from keyplan.layout import BoundTable, shown_key
 from keyplan.maintenance.claims import Claim, Transfers, command_of, prefix_claim, shown_command, space_claim
 from keyplan.maintenance.migration import Migrations
 from keyplan.maintenance.migration.marks import MigrationState, Stage
+from keyplan.maintenance.migration_files import NEXT_COMMANDS
 from keyplan.maintenance.secret_rotation import SecretRotations
 from keyplan.ring import RING_KEY, read_description
 from keyplan.store import IndexStates, Store
@@ -159,13 +160,6 @@ def _restored(snapshot: Snapshot, space: Any, url: str) -> OpenJob:
     return _told(replace(job, remedy=remedy), claim, claim.command)
 
 
-_PHASES: Final[dict[str, tuple[str, ...]]] = {
-    Stage.SWITCHED: ("--switched",),
-    Stage.SETTLED: ("--clean-up",),
-    Stage.CLEANING: ("--clean-up",),
-}
-
-
 def _migration(row: "_Row") -> Iterator[OpenJob]:
     if row.value is None:
         remedy = f"look at it first; no migration is planned while it stands. To give it up: {_set_aside(row)}"
@@ -175,9 +169,10 @@ def _migration(row: "_Row") -> Iterator[OpenJob]:
     if state.is_cleaned:
         return
     roots = " and ".join(sorted({shown_key(state.old_root), shown_key(state.new_root)}))
-    phase = _PHASES.get(state.stage, ())
-    command = (*state.command, *phase) if state.command else ()
-    remedy = "" if command else f"plan it again, as {' '.join(('`keyplan migrate --from OLD --to NEW', *phase))}` does"
+    phase = "run" if state.stage == Stage.BESIDE else NEXT_COMMANDS.get(state.stage, "run")
+    # Why the second word: the record has the words of the run that began it, or took it over.
+    command = (*state.command[:1], phase, *state.command[2:]) if state.command else ()
+    remedy = "" if command else f"plan it again, as `keyplan migrate {phase} --from OLD --to NEW` does"
     job = OpenJob(
         JobKind.MIGRATION, row.raw_key, f"{roots or 'the whole store'}: {state.old} to {state.new}", remedy=remedy
     )

@@ -111,7 +111,7 @@ def _comings_and_goings(pairs: LayoutPairs, drops: Collection[str], root: Templa
         code, kind = ("E5", "table") if isinstance(item, TableSpec) else ("E16", "counter")
         message = f"{kind} {item.template.plain} is gone: no program of the new layout reads what is stored of it"
         if item.name in drops:
-            advice = "upgrade all programs that read it; --clean-up removes what is stored"
+            advice = "upgrade all programs that read it; `keyplan migrate finish` removes what is stored"
             yield LayoutChange(code, item.name, Impact.READERS_FIRST, message, advice)
         else:
             advice = f"say what it is called now (--rename {item.name}=NEW), or that it shall be removed (--drop {item.name})"
@@ -196,7 +196,9 @@ def _counter_changes(pairs: LayoutPairs) -> Iterator[LayoutChange]:
     for old, new in pairs.counters:
         if plain_shape(old.template) != plain_shape(new.template):
             message = f"the counter stands at {new.template.plain}, no longer at {old.template.plain}"
-            advice = "stop the programs that draw numbers, and run `keyplan migrate --switched`, which takes the number along"
+            advice = (
+                "stop the programs that draw numbers, and run `keyplan migrate switch`, which takes the number along"
+            )
             yield LayoutChange("E16", new.name, Impact.REWRITE, message, advice)
         if old.start != new.start:
             message = f"it starts at {new.start}, no longer at {old.start}"

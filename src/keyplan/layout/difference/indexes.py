@@ -13,9 +13,7 @@ from keyplan.layout.template import Template
 
 __all__ = ["has_same_entries", "index_changes"]
 
-_BUILD: Final = (
-    "`keyplan migrate` refuses its readers; upgrade all writers; then `keyplan migrate --switched` builds it"
-)
+_BUILD: Final = "`keyplan migrate` refuses its readers; upgrade all writers; then `keyplan migrate switch` builds it"
 _WITH_RECORDS: Final = "its entries are written with the records, as these are copied to their new keys"
 _SHARED: Final = (
     "programs of both layouts cannot look up by it at once: spell its keys otherwise, or stop them for the switch"
@@ -32,7 +30,7 @@ def index_changes(pairs: LayoutPairs) -> Iterator[LayoutChange]:
             yield LayoutChange("E12", item.name, Impact.BUILD, f"{kind} of {item.of} is new", f"{advice}{may_fail}")
     for item in pairs.gone:
         if isinstance(item, IndexSpec):
-            advice = "upgrade all programs that read by it, then those that write; --clean-up removes its entries"
+            advice = "upgrade all programs that read by it, then those that write; `keyplan migrate finish` removes its entries"
             yield LayoutChange("E13", item.name, Impact.READERS_FIRST, f"index of {item.of} is gone", advice)
     empty = Template((), pairs.new.is_text)
     for old, new in pairs.indexes:

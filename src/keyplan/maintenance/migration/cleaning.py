@@ -130,7 +130,7 @@ class _Cleaning:
             return
         if not is_settled or unequal:
             problem = f"not everything of {', '.join(unequal)} was carried over" if unequal else "it is not settled"
-            yield f"{problem}: run the migration with --switched first"
+            yield f"{problem}: `keyplan migrate switch` first"
         with self._engine.snapshot() as snapshot:
             yield from claim_obstacles(self._plan, snapshot)
         for found in self._report.verified:

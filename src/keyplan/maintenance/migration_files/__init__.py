@@ -1,0 +1,32 @@
+"""Migrations as files: declared, drafted from two layouts, read in their order, and which of them are due in a store."""
+
+from keyplan.maintenance.migration_files.declared import KeptLayout, Migration, unwritten
+from keyplan.maintenance.migration_files.draft import draft_migration
+from keyplan.maintenance.migration_files.folder import LAYOUTS, MigrationFile, MigrationFolder, read_migrations
+from keyplan.maintenance.migration_files.leg import (
+    NEXT_COMMANDS,
+    Leg,
+    MigrationPlace,
+    StepState,
+    place_in,
+    plan_leg,
+    steps_of,
+)
+
+__all__ = [
+    "LAYOUTS",
+    "NEXT_COMMANDS",
+    "KeptLayout",
+    "Leg",
+    "Migration",
+    "MigrationFile",
+    "MigrationFolder",
+    "MigrationPlace",
+    "StepState",
+    "draft_migration",
+    "place_in",
+    "plan_leg",
+    "read_migrations",
+    "steps_of",
+    "unwritten",
+]

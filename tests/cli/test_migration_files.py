@@ -1,0 +1,137 @@
+"""`keyplan migrate` by files: drafted, run, looked at, and refused, as a user types it."""
+
+from pathlib import Path
+
+import pytest
+
+import keyplan
+from keyplan.maintenance import check
+from tests.cli.conftest import Keyplan
+from tests.maintenance import filed
+
+FILED = "tests.maintenance.filed"
+
+
+@pytest.fixture
+def url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    url = f"lmdb:{tmp_path}/plain.kv"
+    with keyplan.open(url) as store:
+        plain = filed.Plain(store)
+        for number in range(3):
+            plain.entries.insert(str(number), filed.Entry(f"title{number}", "ann"))
+        plain.notes.insert("n", "note")
+    monkeypatch.setenv("KEYPLAN_STORE", url)
+    return url
+
+
+def drafted(run: Keyplan, *layouts: str) -> None:
+    run("migrate", "new", layouts[0].lower(), "--from", f"{FILED}:Plain", "--to", f"{FILED}:{layouts[0]}")
+    for name in layouts[1:]:
+        options = ("--drop", "notes") if name == "Noted" else ()
+        assert run("migrate", "new", name.lower(), "--to", f"{FILED}:{name}", *options).code == 0
+
+
+def test_a_migration_by_a_file_from_its_draft_to_its_end(run: Keyplan, url: str) -> None:
+    answer = run("migrate", "new", "moved", "--from", f"{FILED}:Plain", "--to", f"{FILED}:Moved")
+    assert answer.lines == ["wrote migrations/0001_moved.py: read it, and commit it with the layout"]
+    assert "  entries: 3\n" in Path("migrations/0001_moved.py").read_text()
+    assert run("migrate", "status").lines == [
+        "0001_moved  due",
+        "next: `keyplan migrate run`, beside programs of the old layout",
+    ]
+    assert run("migrate", "run", "--yes").lines[-2:] == [
+        "records: 3 copied",
+        "prepared: upgrade the programs, then `keyplan migrate switch`",
+    ]
+    status = run("migrate", "status")
+    assert status.lines[0] == "0001_moved  under way, beside programs of the old layout"
+    assert status.lines[1].endswith(": under way")
+    assert status.lines[-1] == "next: `keyplan migrate switch`, when no program writes by the old layout any more"
+    assert run("migrate", "switch", "--yes").code == 0
+    document = run("migrate", "status", "--json").document
+    assert [step["state"] for step in document["steps"]] == ["done", "done", "due"]
+    assert (document["stage"], document["next"]) == ("settled", "keyplan migrate finish")
+    assert run("migrate", "finish", "--yes").code == 0
+    assert run("migrate", "status").lines == ["0001_moved  done", "nothing is due"]
+    assert run("migrate", "run", "--yes").lines == ["nothing is due: 1 of 1 migrations are done"]
+    assert run("migrate", "plan", "--json").document == {"name": None}
+    with keyplan.open(url) as store:
+        assert list(check(store, filed.Moved(store))) == []
+        assert filed.Moved(store).entries.count() == 3
+
+
+def test_what_keyplan_jobs_prints_goes_on_with_it_from_any_folder(
+    run: Keyplan, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    drafted(run, "Moved")
+    assert run("migrate", "run", "--yes").code == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    command = run("jobs", "--json").document["command"]
+    assert command.startswith(f"keyplan migrate run --folder {tmp_path}/migrations ")
+    assert run(*command.split()[1:]).code == 0
+    assert run("migrate", "switch", *command.split()[3:]).code == 0
+    command = run("jobs", "--json").document["command"]
+    assert command.startswith("keyplan migrate finish ")
+    assert run(*command.split()[1:]).code == 0
+    assert run("jobs").lines == ["no job is open"]
+
+
+def test_several_files_are_planned_as_one_and_it_is_said(run: Keyplan, url: str) -> None:
+    drafted(run, "Moved", "Named", "Indexed", "Noted", "Retyped")
+    planned = run("migrate", "plan")
+    assert planned.code == 0
+    assert planned.lines[:2] == [
+        "0001_moved to 0004_noted: 4 migrations, planned as one",
+        "afterwards 0005_retyped: 0005_retyped has functions, which take records of its own layouts",
+    ]
+    assert run("migrate", "run", "--yes").code == 0
+    states = [line.split("  ")[-1] for line in run("migrate", "status").lines[:5]]
+    assert states == ["under way, beside programs of the old layout"] * 4 + ["due"]
+    assert run("migrate", "switch", "--yes").code == 0
+    assert run("migrate", "finish", "--yes").code == 0
+    refused = run("migrate", "run", "--yes")
+    assert refused.code == 5
+    assert "the function articles is not written" in refused.err
+    assert "migrations/0005_retyped.py:" in refused.err
+    with keyplan.open(url) as store:
+        assert filed.Noted(store).by_author.count("ann") == 3
+
+
+def test_until_ends_the_part_that_is_taken(run: Keyplan, url: str) -> None:
+    drafted(run, "Moved", "Named", "Indexed")
+    assert run("migrate", "plan", "--until", "2").lines[0] == "0001_moved to 0002_named: 2 migrations, planned as one"
+    assert run("migrate", "plan", "--until", "none").code == 5
+
+
+def test_a_layout_that_has_changed_since_is_refused_with_the_way_out(run: Keyplan, url: str) -> None:
+    drafted(run, "Moved")
+    path = Path("migrations/0001_moved.py")
+    path.write_text(path.read_text().replace(f"{FILED}:Moved", f"{FILED}:Split"))
+    refused = run("migrate", "run", "--yes")
+    assert refused.code == 5
+    assert f"{FILED}:Split has changed since" in refused.err
+    assert "`keyplan migrate new NAME`" in refused.err
+
+
+def test_options_of_one_way_are_no_options_of_the_other(run: Keyplan, url: str) -> None:
+    for wrong in (
+        ("--from", f"{FILED}:Plain"),
+        ("--to", f"{FILED}:Plain"),
+        ("--drop", "notes"),
+        ("--from-parameter", "a=b"),
+        ("--from", f"{FILED}:Plain", "--to", f"{FILED}:Moved", "--until", "1"),
+        ("--from", f"{FILED}:Plain", "--to", f"{FILED}:Moved", "--folder", "migrations"),
+    ):
+        assert run("migrate", "plan", *wrong).code == 5, wrong
+    assert "drafts one" in run("migrate", "plan").err
+    assert run("migrate", "new", "x", "--to", f"{FILED}:Moved").code == 5
+
+
+def test_a_migration_that_needs_no_run_is_done_with_the_one_before(run: Keyplan, url: str) -> None:
+    drafted(run, "Moved")
+    for phase in ("switch", "finish"):
+        assert run("migrate", phase, "--yes").code == 0
+    # The table has another name, and everything stands where it stood.
+    assert run("migrate", "new", "named", "--to", f"{FILED}:Named").code == 0
+    assert run("migrate", "status").lines[-2:] == ["0002_named  done", "nothing is due"]
