@@ -126,7 +126,8 @@ def test_who_is_not_named_is_refused_the_engine() -> None:
     with pytest.raises(InvalidInputError, match="service probe"):
         context_of(MemoryEngine()).whole_store()
     engine = MemoryEngine()
-    assert context_of(engine, "keyspaces").whole_store() is engine
+    context_of(engine, "keyspaces").whole_store().commit(Commit((), (Put(b"anywhere", b"x"),)))
+    assert engine.value(b"anywhere") == b"x"
 
 
 def test_what_is_a_services_own_has_bounds_without_an_access_file_too() -> None:

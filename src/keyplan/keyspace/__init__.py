@@ -52,6 +52,7 @@ from keyplan.keyspace.opening import (
 )
 from keyplan.keyspace.operations import RegistryOperations
 from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, bytes_of_hex, prefix_codec
+from keyplan.keyspace.quota_engine import QuotaEngine
 from keyplan.keyspace.reach import DATA_KEYS, GrantedReach, reach_of
 from keyplan.keyspace.records import (
     GENERATION_MAX,
@@ -141,6 +142,7 @@ __all__ = [
     "PrefixCodec",
     "PrefixHolder",
     "Quota",
+    "QuotaEngine",
     "Registry",
     "RegistryOperations",
     "RegistryTransaction",

@@ -16,7 +16,7 @@ from keyplan.keyspace.share import KeySpaceEngine
 from keyplan.keyspace.usage import counted
 from keyplan.store import Backoff, Store
 
-__all__ = ["KeySpaceStore", "Mode"]
+__all__ = ["KeySpaceStore", "Mode", "budget_for", "budgeted"]
 
 
 class Mode(StrEnum):
@@ -91,13 +91,6 @@ def budgeted(
     is_told: somebody calls what is returned from time to time; otherwise the budget looks by itself when it is asked.
     """
 
-    def count() -> tuple[int, int]:
-        # Why the figure is not kept in the registry: a write there may fail, and is none of the commit that is weighed.
-        return counted(registry.engine, keyspace.raw_prefix)
-
-    def writers() -> int:
-        return sum(session.application == keyspace.application for _, session in registry.sessions(keyspace.name))
-
     def quota() -> Quota:
         with registry.engine.snapshot() as snapshot:
             row = value_of(snapshot, "quotas", keyspace.name)
@@ -109,9 +102,42 @@ def budgeted(
         if isinstance(engine.budget, QuotaBudget):
             engine.budget.change(now)
         elif not is_told or now != Quota():
-            more = None if is_told else quota
-            engine.budget = QuotaBudget(
-                engine, keyspace.name, quota=now, count=count, writers=writers, clock=clock, look=more
+            engine.budget = budget_for(
+                engine,
+                registry,
+                keyspace.name,
+                keyspace.application,
+                keyspace.raw_prefix,
+                now,
+                clock=clock,
+                look=None if is_told else quota,
             )
 
     return look
+
+
+def budget_for(
+    engine: Engine,
+    registry: KeySpaces,
+    name: str,
+    application: str,
+    prefix: bytes,
+    quota: Quota,
+    *,
+    clock: Clock,
+    look: Callable[[], Quota] | None = None,
+    others: int = 0,
+) -> QuotaBudget:
+    """Return what weighs commits on a key space's share, `engine`; see QuotaBudget.
+
+    The room is shared by the owner's sessions, and by so many `others` that have none.
+    """
+
+    def count() -> tuple[int, int]:
+        # Why the figure is not kept in the registry: a write there may fail, and is none of the commit that is weighed.
+        return counted(registry.engine, prefix)
+
+    def writers() -> int:
+        return others + sum(session.application == application for _, session in registry.sessions(name))
+
+    return QuotaBudget(engine, name, quota=quota, count=count, writers=writers, clock=clock, look=look)

@@ -2,12 +2,13 @@
 
 A handle may add its part of the room that the last count has left: what is free, divided by those of the owner who have the key
 space open. Commits are taken at their largest, as if they replaced nothing. When the part is used up, a commit is measured, and
-what would add something is refused only after the key space was counted again. So a quota may be overrun by what others write
-between two counts; a write is not refused while there is room, unless others made it within the last second.
+what would add something is refused only after the key space was counted again; a count waits for what the handle has let through,
+so that threads that share it write no more than there is room for. So a quota may be overrun by what others write between two
+counts; a write is not refused while there is room, unless others made it within the last second.
 """
 
 from collections.abc import Callable, Sequence
-from threading import Lock
+from threading import Condition
 from typing import Final, NamedTuple
 
 from keyplan.engine import Clock, DeleteRange, Engine, Mutation, Put
@@ -74,7 +75,10 @@ class QuotaBudget:
         self._clock = clock
         self._look = look
         self._looked_at = clock.monotonic()
-        self._lock = Lock()
+        self._lock = Condition()
+        self._under_way = 0
+        """Commits that were let through and have not ended."""
+        self._is_counting = False
         self._refused_at: float | None = None
         self._quota = quota
         self._left = Size(0, 0)
@@ -88,21 +92,45 @@ class QuotaBudget:
         if quota != self._quota:
             self._quota, self._left, self._refused_at = quota, Size(0, 0), None
 
-    def check(self, mutations: Sequence[Mutation]) -> None:
-        """Take the size of a commit from the part. Raises QuotaExceededError; what adds nothing is always allowed."""
+    def enter(self, mutations: Sequence[Mutation]) -> None:
+        """As `check`, for a commit that begins; whatever becomes of it, `leave` is called when it has ended.
+
+        Who enters several enters them in one order everywhere: a count of one waits for those who are in it.
+        """
         with self._lock:
-            self._look_again()
-            if self._quota == _NO_BOUNDS:
-                return
-            most = _largest(mutations)
-            # Why measured after a refusal too: a smaller value over a larger one makes room, and is a Put as any other.
-            if self._refused_at is not None or self._excess(most, self._left) is not None:
-                most = growth_of(self._engine, mutations)
-                if self._excess(most, self._left) is not None:
-                    self._count_again(most)
-            self._left = Size(self._left.keys - max(most.keys, 0), self._left.bytes - max(most.bytes, 0))
-            if min(most) < 0:
-                self._refused_at = None  # Why: this handle makes room, which only a count shows.
+            self._check(mutations)
+            self._under_way += 1
+
+    def leave(self) -> None:
+        """A commit has ended that was let through by `enter`."""
+        with self._lock:
+            self._under_way -= 1
+            if not self._under_way:
+                self._lock.notify_all()
+
+    def check(self, mutations: Sequence[Mutation]) -> None:
+        """Take the size of a commit from the part. Raises QuotaExceededError; what adds nothing is always allowed.
+
+        For who cannot say when the commit has ended: a count that another has made meanwhile may have missed it.
+        """
+        with self._lock:
+            self._check(mutations)
+
+    def _check(self, mutations: Sequence[Mutation]) -> None:
+        # Why nobody passes a count that waits: it would wait for them, too, and for those behind them.
+        self._lock.wait_for(lambda: not self._is_counting)
+        self._look_again()
+        if self._quota == _NO_BOUNDS:
+            return
+        most = _largest(mutations)
+        # Why measured after a refusal too: a smaller value over a larger one makes room, and is a Put as any other.
+        if self._refused_at is not None or self._excess(most, self._left) is not None:
+            most = growth_of(self._engine, mutations)
+            if self._excess(most, self._left) is not None:
+                self._count_again(most)
+        self._left = Size(self._left.keys - max(most.keys, 0), self._left.bytes - max(most.bytes, 0))
+        if min(most) < 0:
+            self._refused_at = None  # Why: this handle makes room, which only a count shows.
 
     def _look_again(self) -> None:
         if self._look is None:
@@ -119,7 +147,13 @@ class QuotaBudget:
             refused = self._excess(growth, self._left)
             assert refused is not None, "it is counted for a commit that does not fit"
             raise refused
-        usage, quota = Size(*self._count()), self._quota
+        self._is_counting = True
+        try:
+            self._lock.wait_for(lambda: not self._under_way)
+            usage, quota = Size(*self._count()), self._quota
+        finally:
+            self._is_counting = False
+            self._lock.notify_all()
         free = Size(
             growth.keys if quota.keys is None else quota.keys - usage.keys,
             growth.bytes if quota.bytes is None else quota.bytes - usage.bytes,

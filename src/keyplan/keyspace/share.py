@@ -59,8 +59,12 @@ _NUMBER_BYTES: Final = 8
 class Budget(Protocol):
     """Says whether a commit fits the key space's quota."""
 
-    def check(self, mutations: Sequence[Mutation]) -> None:
-        """Raise QuotaExceededError when the key space is full and the commit would add to it."""
+    def enter(self, mutations: Sequence[Mutation]) -> None:
+        """Let a commit begin. Raises QuotaExceededError when the key space is full and the commit would add to it."""
+        ...
+
+    def leave(self) -> None:
+        """A commit that was let through has ended, however."""
         ...
 
 
@@ -143,14 +147,18 @@ class KeySpaceEngine(PrefixedEngine):
     def commit(self, commit: Commit) -> int:
         if self._is_limited:
             admit_commit(self._profile, commit)
-        if self.budget is not None:
-            self.budget.check(commit.mutations)
+        budget = self.budget
+        if budget is not None:
+            budget.enter(commit.mutations)
         try:
             return self._carry_out(self._prefix, commit, None if self._own is None else self._own.leases)
         except (EngineLimitError, InvalidInputError):
             # Why: said about the keys as the caller gave them. It is refused again: the limits here are no wider.
             admit_commit(self._profile, commit)
             raise
+        finally:
+            if budget is not None:
+                budget.leave()
 
     def _fenced(self, commit: Commit) -> int:
         """Carry out a commit on raw keys, under the fence."""

@@ -18,6 +18,7 @@ from keyplan.audit_log import AuditLog
 from keyplan.codec import SecretCipher
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.errors import InvalidInputError, KeyplanError, UnknownNameError
+from keyplan.keyspace import QuotaEngine
 from keyplan.server.access import Access
 from keyplan.server.answers import AnswerError, answer_error_of, failure
 from keyplan.server.auditing import NotingEngine, ServiceAudit
@@ -96,7 +97,8 @@ class Application:
         refusals = RefusalLog(monotonic=clock.monotonic)
         if audit_log is not None:
             engine = NotingEngine(engine)
-        stores = Stores(engine, access)
+        # Why here: whatever a service is given leads through it, so that no protocol has a way past a quota.
+        stores = Stores(QuotaEngine(engine, clock=clock), access)
         given = settings or {}
         services: list[Service] = []
         asked: set[str] = set()

@@ -33,6 +33,7 @@ from keyplan.settings import Setting, TextForm
 
 __all__ = [
     "BOOKS",
+    "NO_SPACE",
     "RESERVED",
     "SERVER_VERSION",
     "EtcdRoute",
@@ -67,6 +68,10 @@ IDENTITY_KEY: Final = BOOKS + b"i"
 def is_reserved(key: bytes) -> bool:
     """Tell whether a key is keyplan's own: no client of a gateway may write it."""
     return key.startswith(RESERVED)
+
+
+NO_SPACE: Final = "etcdserver: mvcc: database space exceeded"
+"""Said of the quota of a key space: etcd has one for all that it holds, and its clients know this sentence."""
 
 
 # ---- identity ---------------------------------------------------------------------------------------------------------

@@ -84,18 +84,22 @@ _STATUSES: Final = {
 
 
 class KeysFailure(Exception):  # noqa: N818 # it is an answer, not an error of keyplan
-    """A request is answered with this failure. `cause` names what is in the way; `index` is 0 for a malformed request."""
+    """A request is answered with this failure. `cause` names what is in the way; `index` is 0 for a malformed request.
 
-    def __init__(self, code: Code, cause: str, index: int = 0) -> None:
+    `is_refusal`: nothing was done, also where etcd's number does not tell.
+    """
+
+    def __init__(self, code: Code, cause: str, index: int = 0, *, is_refusal: bool = False) -> None:
         super().__init__(f"{code}: {cause}")
         self.code = code
         self.cause = cause
         self.index = index
+        self._is_refusal = is_refusal
 
     @property
     def is_outcome_unknown(self) -> bool:
         """True where it may have been done all the same: etcd's clients are told of a lost answer as of what failed."""
-        return self.code is Code.RAFT_INTERNAL
+        return self.code is Code.RAFT_INTERNAL and not self._is_refusal
 
     @property
     def message(self) -> str:

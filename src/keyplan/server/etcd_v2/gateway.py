@@ -385,7 +385,7 @@ class Gateway:
         """Queue an operation; None only has changes counted."""
         future: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
         if len(self._pending) >= _PENDING_OPERATIONS_MAX:
-            future.set_result(KeysFailure(Code.RAFT_INTERNAL, "etcdserver: too many requests"))
+            future.set_result(KeysFailure(Code.RAFT_INTERNAL, "etcdserver: too many requests", is_refusal=True))
             return future
         self._pending.append(_Submitted(operation, store, future))
         if self._writing is None or self._writing.done():

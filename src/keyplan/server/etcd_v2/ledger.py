@@ -37,10 +37,11 @@ from keyplan.errors import (
     HistoryCompactedError,
     KeyplanError,
     LeaseNotFoundError,
+    QuotaExceededError,
     UnsupportedByEngineError,
 )
 from keyplan.server.confined import CallerStore
-from keyplan.server.etcd_member import Follower
+from keyplan.server.etcd_member import NO_SPACE, Follower
 from keyplan.server.etcd_v2.answers import Code, KeysFailure
 from keyplan.server.etcd_v2.backfill import Backfill, Inbox, Uncounted, readable_events
 from keyplan.server.etcd_v2.operations import Done, Journal, Operation, Work
@@ -58,6 +59,9 @@ _OPERATIONS_MAX: Final = 1_000
 _SETTLING_ROUNDS_MAX: Final = 3
 """Why: where others write without a pause there is always something to count. A confined write then goes before what does not
 concern it, whose number is a higher one."""
+
+_OF_ONE: Final = (EngineLimitError, CorruptionError, AccessDeniedError, QuotaExceededError)
+"""Failures of a commit for which only one of the operations in it may be to blame."""
 
 _ROUND_OPERATIONS: Final = 16
 """What one write may add to a commit: its key, its record, its event, the event that is dropped, and levels above it."""
@@ -186,12 +190,14 @@ class Ledger:
 
     def _failed(self, rest: Sequence[Operation], error: KeyplanError, store: CallerStore | None) -> list[Outcome]:
         """Return what an error of the engine is to those who wait; where only one of many may be to blame, try each alone."""
-        if isinstance(error, (EngineLimitError, CorruptionError, AccessDeniedError)) and len(rest) > 1:
+        if isinstance(error, _OF_ONE) and len(rest) > 1:
             return [outcome for operation in rest for outcome in self.run([operation], store)]
         if isinstance(error, AccessDeniedError):
             return [denied()]
+        if isinstance(error, QuotaExceededError):
+            return [KeysFailure(Code.RAFT_INTERNAL, NO_SPACE, is_refusal=True)]
         if isinstance(error, EngineLimitError):
-            return [KeysFailure(Code.RAFT_INTERNAL, "etcdserver: request is too large")]
+            return [KeysFailure(Code.RAFT_INTERNAL, "etcdserver: request is too large", is_refusal=True)]
         if isinstance(error, CorruptionError):
             return [KeysFailure(Code.RAFT_INTERNAL, f"keyplan: {error}")]
         if isinstance(error, EngineError):

@@ -14,9 +14,11 @@ from keyplan.errors import (
     InvalidInputError,
     KeyplanError,
     LeaseNotFoundError,
+    QuotaExceededError,
     UnsupportedByEngineError,
 )
 from keyplan.grpc_status import GrpcStatus
+from keyplan.server.etcd_member import NO_SPACE
 
 __all__ = ["PERMISSION_DENIED", "CallFailure", "failure_of"]
 
@@ -27,6 +29,7 @@ _STATUSES: Final = {
     GrpcStatus.INVALID_ARGUMENT: 400,
     GrpcStatus.NOT_FOUND: 404,
     GrpcStatus.PERMISSION_DENIED: 403,
+    GrpcStatus.RESOURCE_EXHAUSTED: 429,
     GrpcStatus.FAILED_PRECONDITION: 412,
     GrpcStatus.OUT_OF_RANGE: 400,
     GrpcStatus.UNIMPLEMENTED: 501,
@@ -65,6 +68,7 @@ _FAILURES: Final[tuple[tuple[type[KeyplanError], GrpcStatus, str], ...]] = (
     (AuditLogError, GrpcStatus.UNAVAILABLE, "keyplan: the audit log cannot be written, and nothing was changed"),
     (AccessDeniedError, GrpcStatus.PERMISSION_DENIED, PERMISSION_DENIED),
     (LeaseNotFoundError, GrpcStatus.NOT_FOUND, "etcdserver: requested lease not found"),
+    (QuotaExceededError, GrpcStatus.RESOURCE_EXHAUSTED, NO_SPACE),
     (EngineLimitError, GrpcStatus.INVALID_ARGUMENT, "etcdserver: request is too large"),
     # Why the same for both: it is what etcd says when it cannot tell; Patroni asks another member then.
     (CommitOutcomeUnknownError, GrpcStatus.UNAVAILABLE, "etcdserver: request timed out"),
