@@ -73,8 +73,7 @@ def is_refused(engine: Engine, *mutations: Mutation) -> bool:
         before = list(snapshot.scan(ALL_KEYS))
     try:
         write(engine, *mutations)
-    except QuotaExceededError as error:
-        assert error.facts["name"] == "a"
+    except QuotaExceededError:
         with engine.snapshot() as snapshot:
             assert list(snapshot.scan(ALL_KEYS)) == before
         return True
@@ -165,14 +164,18 @@ def test_what_fails_for_another_reason_takes_no_room(engine: Engine, prefix: byt
     assert not is_refused(engine, Put(prefix + b"new", b"x"))
 
 
-@pytest.mark.parametrize("way", ["load", "sorted"])
-def test_no_other_way_of_writing_leads_past_it(way: str, engine: Engine, prefix: bytes) -> None:
-    keys = [prefix + b"%02d" % at for at in range(2 * ROOM)]
+@pytest.mark.parametrize(
+    "way",
+    [
+        lambda engine, keys: engine.load((key, b"x") for key in keys),
+        lambda engine, keys: engine.put_sorted(keys, [b"x"] * len(keys)),
+    ],
+)
+def test_no_other_way_of_writing_leads_past_it(
+    way: Callable[[Engine, list[bytes]], object], engine: Engine, prefix: bytes
+) -> None:
     with pytest.raises(QuotaExceededError):
-        if way == "load":
-            engine.load((key, b"x") for key in keys)
-        else:
-            engine.put_sorted(keys, [b"x"] * len(keys))
+        way(engine, [prefix + b"%02d" % at for at in range(2 * ROOM)])
     assert keys_below(engine, prefix) <= ROOM
 
 

@@ -127,11 +127,14 @@ class _BudgetElsewhere:
     def __init__(self, held: KeySpaceEngine) -> None:
         self._held = held
 
-    def enter(self, mutations: Sequence[Mutation]) -> None:
+    def check(self, mutations: Sequence[Mutation]) -> None:
         budget = self._held.budget
         if budget is not None:
-            # Why weighed alone: a thread goes on when its task is cancelled, and nobody would say that the commit has ended.
             wait(to_thread(budget.check, mutations))
+
+    def enter(self, mutations: Sequence[Mutation]) -> None:
+        # Why weighed alone: a thread goes on when its task is cancelled, and nobody would say that the commit has ended.
+        self.check(mutations)
 
     def leave(self) -> None:
         """Nothing waits for it."""

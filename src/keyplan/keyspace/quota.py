@@ -2,9 +2,9 @@
 
 A handle may add its part of the room that the last count has left: what is free, divided by those of the owner who have the key
 space open. Commits are taken at their largest, as if they replaced nothing. When the part is used up, a commit is measured, and
-what would add something is refused only after the key space was counted again; a count waits for what the handle has let through,
-so that threads that share it write no more than there is room for. So a quota may be overrun by what others write between two
-counts; a write is not refused while there is room, unless others made it within the last second.
+what would add something is refused only after the key space was counted again; a count waits for what the handle has let
+through, so that threads that share it write no more than there is room for. So a quota may be overrun by what others write
+between two counts; a write is not refused while there is room, unless others made it within the last second.
 """
 
 from collections.abc import Callable, Sequence

@@ -65,8 +65,8 @@ class _Held(NamedTuple):
 class QuotaEngine(WrappedEngine):
     """An engine whose commits keep to the quotas of key spaces. Raises QuotaExceededError; then nothing was written.
 
-    Reads go straight through. Where reads are local a quota counts with the first commit behind it, elsewhere within a second. Safe
-    for use by several threads.
+    Reads go straight through. Where reads are local a quota counts with the first commit behind it, elsewhere within a second.
+    Safe for use by several threads.
     """
 
     def __init__(self, inner: Engine, *, clock: Clock = SYSTEM_CLOCK, closes_inner: bool = True) -> None:

@@ -67,6 +67,10 @@ class Budget(Protocol):
         """A commit that was let through has ended, however."""
         ...
 
+    def check(self, mutations: Sequence[Mutation]) -> None:
+        """As `enter`, for a commit whose end nobody can tell."""
+        ...
+
 
 class KeySpaceEngine(PrefixedEngine):
     """The keys of one key space, as an engine of its own.
