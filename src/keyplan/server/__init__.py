@@ -17,6 +17,7 @@ from keyplan.server.logs import LOGGER, configure_logs
 from keyplan.server.openapi import FAILURE, answers
 from keyplan.server.operations import OperationRoute, Responder
 from keyplan.server.origins import AllowedOrigins
+from keyplan.server.places import Full, Places
 from keyplan.server.principals import PolicyAccess
 from keyplan.server.process import GRACE_SECONDS_DEFAULT, ServerOptions, serve
 from keyplan.server.proxies import TrustedProxies
@@ -45,10 +46,12 @@ __all__ = [
     "CallerStore",
     "Closing",
     "EdgeBounds",
+    "Full",
     "Guesses",
     "JsonAnswer",
     "NotingEngine",
     "OperationRoute",
+    "Places",
     "PolicyAccess",
     "RefusalLog",
     "Responder",

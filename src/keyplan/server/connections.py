@@ -1,6 +1,5 @@
 """How many connections there are, in all and from each address: one too many is refused rather than kept waiting."""
 
-from collections import Counter
 from typing import Final
 
 from starlette.types import Scope
@@ -8,12 +7,14 @@ from starlette.types import Scope
 from keyplan.server.bounds import EdgeBounds
 from keyplan.server.guessing import place_of
 from keyplan.server.peers import Peer
+from keyplan.server.places import Places
 from keyplan.server.proxies import TrustedProxies, address_of, is_over_unix
 from keyplan.server.refusals import RefusalLog
 
 __all__ = ["Connections"]
 
-_OF_PROXIES: Final = "proxies"
+_OF_PROXIES: Final = ""
+"""Nobody in particular: many ask through each proxy."""
 
 
 class Connections:
@@ -27,10 +28,7 @@ class Connections:
         self.bounds = bounds
         self.refusals = refusals
         self._proxies = proxies
-        self._all_max = bounds.connections_of_all
-        self._address_max = bounds.of_one_address
-        self._number = 0
-        self._of_places: Counter[str] = Counter()
+        self._places = Places(bounds.connections_of_all, bounds.of_one_address)
 
     def place_of(self, scope: Scope, peer: Peer) -> str:
         """Return what a connection counts as; `scope` has its two ends."""
@@ -41,14 +39,12 @@ class Connections:
         return place_of(address_of(scope))
 
     def enter(self, place: str) -> bool:
-        """Count a connection, which has to leave; return whether it is one that may stay."""
-        self._number += 1
-        self._of_places[place] += 1
-        return self._number <= self._all_max and (place == _OF_PROXIES or self._of_places[place] <= self._address_max)
+        """Count a connection, which has to leave; return whether it is one that may stay.
+
+        One too many is counted while it lasts: it has a descriptor, as all have.
+        """
+        return self._places.enter(place) is None
 
     def leave(self, place: str) -> None:
         """Count a connection no more."""
-        self._number -= 1
-        self._of_places[place] -= 1
-        if not self._of_places[place]:
-            del self._of_places[place]
+        self._places.leave(place)

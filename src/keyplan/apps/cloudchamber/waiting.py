@@ -1,7 +1,6 @@
 """Waiting that ends with its client, with its session and with the server; and how many may wait."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -9,7 +8,7 @@ from typing import Final
 from keyplan.apps.cloudchamber.refusals import RefusedError, no_session
 from keyplan.apps.cloudchamber.sessions import AuthenticatedRequest, SessionTable
 from keyplan.engine import Clock
-from keyplan.server import Closing
+from keyplan.server import Closing, Full, Places
 
 __all__ = ["WAITING_OF_USER_MAX", "Waiting", "Wakeup", "poll_seconds"]
 
@@ -24,6 +23,12 @@ WAITING_OF_USER_MAX: Final = 100
 
 
 _POLL_SECONDS_MAX: Final = 5.0
+
+
+def _no_place(full: Full) -> RefusedError:
+    if full is Full.OF_ONE:
+        return RefusedError(429, "you wait for too many answers already", headers={"Retry-After": "1"})
+    return RefusedError(503, "too many wait already", headers={"Retry-After": "1"})
 
 
 def poll_seconds(inactivity_seconds: float) -> float:
@@ -61,7 +66,7 @@ class Waiting:
         self._closing = closing
         self._sessions = sessions
         self.poll_seconds = poll_seconds(sessions.inactivity_seconds)
-        self._of_users: Counter[str] = Counter()
+        self._places = Places(WAITING_MAX, WAITING_OF_USER_MAX)
 
     async def until(
         self,
@@ -78,14 +83,8 @@ class Waiting:
         client is gone, or too many wait; 429 when this user waits too often; 403 when nobody is logged in any more. Raises
         AccessDeniedError when a principal's grant is gone.
         """
-        user = request.waits_as
-        if self._of_users[user] >= WAITING_OF_USER_MAX:
-            raise RefusedError(429, "you wait for too many answers already", headers={"Retry-After": "1"})
-        if self._of_users.total() >= WAITING_MAX:
-            raise RefusedError(503, "too many wait already", headers={"Retry-After": "1"})
         ends_at = None if seconds_max is None else self._clock.monotonic() + seconds_max
-        self._of_users[user] += 1
-        try:
+        with self._places.held(request.waits_as, _no_place):
             while True:
                 if self._closing.is_set or await request.http.is_disconnected():
                     raise RefusedError(503, "the server stops, or nobody waits any more", headers={"Retry-After": "1"})
@@ -98,9 +97,6 @@ class Waiting:
                     return False
                 bounds = (seconds for seconds in (left, seconds_to_next()) if seconds is not None)
                 await wakeup.wait(min(_SLICE_SECONDS, *bounds, _SLICE_SECONDS))
-        finally:
-            self._of_users[user] -= 1
-            self._of_users += Counter()  # Why: it forgets who waits for nothing.
 
     async def _check_is_let_in(self, request: AuthenticatedRequest) -> None:
         if request.session is None:

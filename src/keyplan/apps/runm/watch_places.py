@@ -1,13 +1,12 @@
 """The places for watches: how many there are at once, of all callers and of one."""
 
-from collections import Counter
-from collections.abc import Generator
-from contextlib import contextmanager
-from threading import Lock
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Final
 
 from keyplan.apps.runm.refusal import RefusedError
 from keyplan.grpc_status import GrpcStatus
+from keyplan.server import Full, Places
 
 __all__ = ["WATCHES_MAX", "WATCHES_OF_CALLER_MAX", "WatchPlaces"]
 
@@ -22,22 +21,15 @@ class WatchPlaces:
     """Who has how many watches. Safe for use by several threads."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._taken: Counter[str] = Counter()
+        self._places = Places(WATCHES_MAX, WATCHES_OF_CALLER_MAX)
 
-    @contextmanager
-    def place_of(self, who: str) -> Generator[None, None, None]:
+    def place_of(self, who: str) -> AbstractContextManager[None]:
         """Keep a place for somebody; empty: for one who is not known by name. Raises RefusedError when there is none."""
-        with self._lock:
-            if who and self._taken[who] >= WATCHES_OF_CALLER_MAX:
-                problem = f"{who} has {WATCHES_OF_CALLER_MAX} watches already."
-                raise RefusedError(GrpcStatus.RESOURCE_EXHAUSTED, problem)
-            if self._taken.total() >= WATCHES_MAX:
-                raise RefusedError(GrpcStatus.RESOURCE_EXHAUSTED, f"there are {WATCHES_MAX} watches already.")
-            self._taken[who] += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._taken[who] -= 1
-                self._taken += Counter()  # Why: it forgets who has none.
+        return self._places.held(who, partial(_no_place, who))
+
+
+def _no_place(who: str, full: Full) -> RefusedError:
+    problem = f"{who} has {WATCHES_OF_CALLER_MAX} watches already."
+    if full is Full.OF_ALL:
+        problem = f"there are {WATCHES_MAX} watches already."
+    return RefusedError(GrpcStatus.RESOURCE_EXHAUSTED, problem)

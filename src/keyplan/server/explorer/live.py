@@ -5,7 +5,6 @@ end `closing` (the server stops: come back), `compacted` (the history is gone: l
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -42,6 +41,7 @@ from keyplan.server.explorer.bounds import (
 )
 from keyplan.server.explorer.raw_keys import raw_crumbs
 from keyplan.server.explorer.trees import ItemRequest, place_of
+from keyplan.server.places import Full, Places
 from keyplan.store import Store
 
 __all__ = ["LiveAnswer", "LiveSource", "LiveStreams", "RawSource", "TypedSource", "live_page", "raw_live_page"]
@@ -50,6 +50,11 @@ _WAIT_SECONDS: Final = 15.0
 """Why: proxies cut what is silent for longer; a connection that is gone is noticed when something is sent."""
 
 _COME_BACK_MILLISECONDS: Final = 2_000
+
+_FULL: Final = {
+    Full.OF_ONE: "you have as many live views as one may have; close one",
+    Full.OF_ALL: "there are as many live views as this server has; close one",
+}
 
 
 # ---- the pages ---------------------------------------------------------------------------------------------------------
@@ -232,27 +237,21 @@ class LiveStreams:
         self, closing: Closing, *, streams_max: int = STREAMS_MAX, of_caller_max: int = STREAMS_OF_CALLER_MAX
     ) -> None:
         self._closing = closing
-        self._streams_max = streams_max
-        self._of_caller_max = of_caller_max
-        self._of_callers: Counter[str] = Counter()
+        self._places = Places(streams_max, of_caller_max)
 
     @property
     def number(self) -> int:
         """How many there are now."""
-        return self._of_callers.total()
+        return self._places.number
 
     async def open(self, begin: Callable[[], LiveSource], *, who: str) -> "LiveAnswer":
         """Begin a watch for somebody and return the answer that tells of it.
 
         Raises AnswerError (503 `overloaded`) when there are too many, and what `begin` raises.
         """
-        if self._of_callers[who] >= self._of_caller_max:
-            message = "you have as many live views as one may have; close one"
-            raise AnswerError(503, "overloaded", message, headers={"Retry-After": "30"})
-        if self.number >= self._streams_max:
-            message = "there are as many live views as this server has; close one"
-            raise AnswerError(503, "overloaded", message, headers={"Retry-After": "30"})
-        self._of_callers[who] += 1
+        full = self._places.take(who)
+        if full is not None:
+            raise AnswerError(503, "overloaded", _FULL[full], headers={"Retry-After": "30"})
         thread = ThreadPoolExecutor(1, thread_name_prefix="keyplan-live")
         try:
             source = await asyncio.get_running_loop().run_in_executor(thread, begin)
@@ -262,8 +261,7 @@ class LiveStreams:
         return LiveAnswer(source, thread, self._closing, lambda: self._ended(thread, who))
 
     def _ended(self, thread: ThreadPoolExecutor, who: str) -> None:
-        self._of_callers[who] -= 1
-        self._of_callers += Counter()  # Why: it forgets who has none.
+        self._places.leave(who)
         thread.shutdown(wait=False)
 
 

@@ -1,0 +1,88 @@
+"""How many of something there are at once, in all and of each caller: connections, watches, answers that are waited for.
+
+One caller never has all places, so that nobody keeps everybody else from theirs; and who has all of their own is told that
+first, and not how many the others have.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from enum import Enum, auto
+from threading import Lock
+
+__all__ = ["Full", "Places"]
+
+
+class Full(Enum):
+    """Why there is no place."""
+
+    OF_ONE = auto()
+    """This caller has as many as one may have."""
+    OF_ALL = auto()
+    """All together have as many as there are."""
+
+
+class Places:
+    """Places that callers have, by their names. Safe for use by several threads.
+
+    Who is nobody in particular, whose name is empty, is bounded as all are, and not as one.
+    """
+
+    def __init__(self, of_all: int, of_one: int) -> None:
+        self.of_all = of_all
+        self.of_one = of_one
+        self._lock = Lock()
+        self._taken: Counter[str] = Counter()
+        self._number = 0
+
+    @property
+    def number(self) -> int:
+        """How many are taken."""
+        return self._number
+
+    def taken_by(self, who: str) -> int:
+        """Return how many one caller has."""
+        return self._taken[who]
+
+    def enter(self, who: str) -> Full | None:
+        """Count one that is there, whether it has a place or not, until `leave`; return why it has none, or None."""
+        with self._lock:
+            full = self._full(who)
+            self._count(who, 1)
+            return full
+
+    def take(self, who: str) -> Full | None:
+        """Take a place, until `leave`; or return why there is none, and then nothing is taken."""
+        with self._lock:
+            full = self._full(who)
+            if full is None:
+                self._count(who, 1)
+            return full
+
+    def leave(self, who: str) -> None:
+        """Give a place back, or count one less."""
+        with self._lock:
+            assert self._taken[who] > 0, "who leaves has entered"
+            self._count(who, -1)
+
+    @contextmanager
+    def held(self, who: str, refusal: Callable[[Full], Exception]) -> Generator[None, None, None]:
+        """Hold a place for a `with` block. Raises what `refusal` returns where there is none."""
+        full = self.take(who)
+        if full is not None:
+            raise refusal(full)
+        try:
+            yield
+        finally:
+            self.leave(who)
+
+    def _full(self, who: str) -> Full | None:
+        if who and self._taken[who] >= self.of_one:
+            return Full.OF_ONE
+        return Full.OF_ALL if self._number >= self.of_all else None
+
+    def _count(self, who: str, more: int) -> None:
+        self._number += more
+        self._taken[who] += more
+        if not self._taken[who]:
+            del self._taken[who]  # Why: of all who ever had one, nothing is kept.
