@@ -1,4 +1,7 @@
-"""Who may write nothing leaves no line in the audit log: a disk that they fill would keep everybody else from writing."""
+"""Who may write nothing leaves no line in the audit log: a disk that they fill would keep everybody else from writing.
+
+Who may write elsewhere leaves one where they are refused.
+"""
 
 import asyncio
 from base64 import b64encode
@@ -8,10 +11,14 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from keyplan.audit_log import AuditLog, read_lines
+from keyplan.audit_log import AuditLog, read_lines, verified_files
 from keyplan.engine import MemoryEngine
 from keyplan.server import Application, PolicyAccess, etcd_v2, etcd_v3
-from tests.attacks.world import BANK, TOKENS, World
+from tests.attacks import hepnos
+from tests.attacks.form import Attacker
+from tests.attacks.world import BANK, SHOP, TOKENS, World
+from tests.server.etcd_v3.json_client import JsonClient
+from tests.servers.gateways import GatewayServer
 
 KEY: Final = b64encode(BANK.known.encode()).decode()
 V3: Final = {
@@ -51,6 +58,98 @@ def test_who_may_write_nothing_leaves_no_line(who: str, tmp_path: Path) -> None:
         statuses = asyncio.run(asked(application, who))
     noted = [line.record.who for line in read_lines([log]) if line.record is not None and line.record.act]
     if who == "shop":
-        assert set(noted) == {who}, "who may write elsewhere is told of, too, where they are refused"
+        assert statuses == [403] * 3 + [200] * 2 + [401] * 3
     else:
         assert (statuses, noted) == ([403] * 5 + [401] * 3, [])
+
+
+def lines_in(log: Path, who: str) -> list[tuple[str, str, str, str, int]]:
+    """What the log tells of somebody: event, act, subject, code, and whether it is of a beginning."""
+    records = [line.record for line in read_lines([log]) if line.record is not None]
+    return [(one.event, one.act, one.subject, one.code, one.of and 1) for one in records if one.who == who]
+
+
+def test_who_may_write_elsewhere_leaves_one_line_where_they_are_refused(tmp_path: Path) -> None:
+    builders: dict[str, Any] = {"etcd-v2": etcd_v2.build, "etcd-v3": etcd_v3.build}
+    log, known = tmp_path / "audit.log", BANK.known
+    with MemoryEngine() as engine, AuditLog(log, wall=lambda: 0.0, syncs=False) as audit_log:
+        access = PolicyAccess.of_file(World(engine, tmp_path / "access.toml").file)
+        application = Application.build(engine, builders, access=access, audit_log=audit_log)
+        asyncio.run(asked(application, "shop"))
+    refused = [line for line in lines_in(log, "shop") if line[3] == "access-denied"]
+    assert refused == [
+        ("failed", act, known, "access-denied", 0) for act in ("put", "delete", "transact", "set", "create", "delete")
+    ]
+    assert verified_files([log]).is_whole
+    begun = [line for line in lines_in(log, "shop") if line[0] == "begun"]
+    assert {line[1] for line in begun} == {"grant lease", "revoke lease"}
+
+
+INSIDE: Final = b64encode(SHOP.known.encode()).decode()
+PUT_INSIDE: Final = {"request_put": {"key": INSIDE, "value": INSIDE}}
+PUT_OUTSIDE: Final = {"request_put": {"key": KEY, "value": KEY}}
+IS_THERE: Final = {"key": INSIDE, "target": "CREATE", "result": "GREATER", "createRevision": "0"}
+
+
+@pytest.mark.parametrize(
+    ("transaction", "lines"),
+    [
+        ({"success": [PUT_INSIDE]}, ["begun", "done"]),
+        ({"success": [PUT_INSIDE, PUT_OUTSIDE]}, ["failed"]),
+        ({"success": [{"request_txn": {"success": [PUT_OUTSIDE]}}, PUT_INSIDE]}, ["failed"]),
+        ({"success": [PUT_INSIDE], "failure": [PUT_OUTSIDE]}, ["begun", "done"]),
+        ({"compare": [IS_THERE], "success": [PUT_INSIDE], "failure": [PUT_OUTSIDE]}, ["begun", "done"]),
+        ({"compare": [IS_THERE], "success": [PUT_OUTSIDE], "failure": [PUT_INSIDE]}, ["begun", "failed"]),
+        ({"compare": [IS_THERE], "success": [PUT_OUTSIDE], "failure": [PUT_OUTSIDE]}, ["failed"]),
+        ({"compare": [IS_THERE | {"key": KEY}], "success": [PUT_INSIDE]}, ["failed"]),
+        ({"compare": [IS_THERE | {"key": "AA==", "range_end": "AA=="}], "success": [PUT_INSIDE]}, ["failed"]),
+        ({"success": [{"request_delete_range": {"key": INSIDE, "range_end": "AA=="}}]}, ["failed"]),
+    ],
+)
+def test_one_line_where_the_request_alone_tells_that_it_is_refused(
+    transaction: dict[str, Any], lines: list[str], tmp_path: Path
+) -> None:
+    log = tmp_path / "audit.log"
+    with MemoryEngine() as engine, AuditLog(log, wall=lambda: 0.0, syncs=False) as audit_log:
+        access = PolicyAccess.of_file(World(engine, tmp_path / "access.toml").file)
+        with (
+            GatewayServer(engine, access=access, audit_log=audit_log) as server,
+            JsonClient(server.url, token=TOKENS["shop"]) as client,
+        ):
+            status, _ = client.post("/v3/kv/txn", transaction)
+    assert ([line[0] for line in lines_in(log, "shop")], status == 200) == (lines, lines[-1] == "done")
+
+
+def test_the_line_of_a_key_whose_name_is_made_names_it(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    with MemoryEngine() as engine, AuditLog(log, wall=lambda: 0.0, syncs=False) as audit_log:
+        access = PolicyAccess.of_file(World(engine, tmp_path / "access.toml").file)
+        with GatewayServer(engine, access=access, audit_log=audit_log) as server:
+            headers = {"Authorization": f"Bearer {TOKENS['shop']}"}
+            made = httpx.post(f"{server.url}/v2/keys/shop/queue", data={"value": "1"}, headers=headers).json()
+    key = made["node"]["key"]
+    assert key.startswith("/shop/queue/0")
+    assert lines_in(log, "shop") == [("begun", "create", "/shop/queue", "", 0), ("done", "create", key, "", 1)]
+
+
+def test_readers_of_hepnos_leave_no_line_and_writers_of_other_data_sets_one(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    with MemoryEngine() as engine, AuditLog(log, wall=lambda: 0.0, syncs=False) as audit_log:
+        world = World(engine, tmp_path / "access.toml")
+        hepnos.ROW.settle(world)
+        settings = {"hepnos.store": f"memory:{tmp_path.name}"}
+        with GatewayServer(
+            engine,
+            access=PolicyAccess.of_file(world.file),
+            builders=hepnos.ROW.services,
+            settings=settings,
+            audit_log=audit_log,
+        ) as server:
+            for who in ("reader", "shop"):
+                attacker = Attacker(server.url, who, BANK, world)
+                for attack in (hepnos.write, hepnos.delete, hepnos.delete_all, hepnos.condition):
+                    assert not attack(attacker).is_reached
+    assert lines_in(log, "reader") == []
+    told = lines_in(log, "shop")
+    assert {(line[0], line[3], line[4]) for line in told} == {("failed", "access-denied", 0)}
+    assert len(told) == 5

@@ -249,7 +249,8 @@ def test_each_change_of_a_service_has_its_lines(served: Served, service: str) ->
             told = (one.who, one.known_by, one.address, one.service, one.operation, one.act)
             assert told == (row.who, row.known_by, "127.0.0.1", service, row.operation, change.act)
         subject = str(answer.json()["ID"]) if row.subject == "ID" else row.subject
-        assert (begun.subject, ended.subject) == ("" if row.subject == "ID" else subject, subject)
+        made = answer.json()["node"]["key"] if row.operation == "createEtcdKey" else subject
+        assert (begun.subject, ended.subject) == ("" if row.subject == "ID" else subject, made)
         assert (begun.of, ended.of) == (0, begun.number)
         assert begun.request == ended.request == answer.headers["x-request-id"]
         assert (begun.code, ended.code, begun.revisions) == ("", row.code, ())

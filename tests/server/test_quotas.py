@@ -12,14 +12,14 @@ from keyplan.engine import ALL_KEYS, Engine, MemoryEngine
 from keyplan.keyspace import Founding, KeySpaces
 from keyplan.server import Access, PolicyAccess
 from keyplan.testing.faults import FakeClock
-from tests.attacks.world import TOKENS, policy_of
+from tests.attacks.world import TOKENS, Grants, policy_of
 from tests.server.etcd_v3.json_client import JsonClient, b64
 from tests.servers.gateways import GatewayServer
 
 ROOM: Final = 5
 PREFIX: Final = "/shop/"
 NO_SPACE: Final = "etcdserver: mvcc: database space exceeded"
-GRANTS: Final = {
+GRANTS: Final[dict[str, Grants]] = {
     "ada": dict.fromkeys(("read", "write", "administer"), "everything"),
     "shop": dict.fromkeys(("read", "write"), "application:shop"),
     "cell": dict.fromkeys(("read", "write"), "prefix:/"),

@@ -9,6 +9,7 @@ from typing import Final, Self
 
 import uvicorn
 
+from keyplan.audit_log import AuditLog
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.server import Access, Application, ServiceBuilder, etcd_v2, etcd_v3
 
@@ -30,9 +31,12 @@ class GatewayServer:
         clock: Clock = SYSTEM_CLOCK,
         port: int = 0,
         builders: Mapping[str, ServiceBuilder] = _BUILDERS,
+        audit_log: AuditLog | None = None,
     ) -> None:
         self.engine = engine
-        self._application = Application.build(engine, builders, settings=settings, access=access, clock=clock)
+        self._application = Application.build(
+            engine, builders, settings=settings, access=access, clock=clock, audit_log=audit_log
+        )
         config = uvicorn.Config(
             self._application.asgi, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=5
         )

@@ -15,7 +15,7 @@ from keyplan.server.guessing import Guesses
 from keyplan.server.listen import LISTEN_DEFAULT
 from keyplan.server.logs import LOGGER, configure_logs
 from keyplan.server.openapi import FAILURE, answers
-from keyplan.server.operations import OperationRoute, Responder
+from keyplan.server.operations import OperationRoute, Refusal, Responder
 from keyplan.server.origins import AllowedOrigins
 from keyplan.server.places import Full, Places
 from keyplan.server.principals import PolicyAccess
@@ -53,6 +53,7 @@ __all__ = [
     "OperationRoute",
     "Places",
     "PolicyAccess",
+    "Refusal",
     "RefusalLog",
     "Responder",
     "Role",

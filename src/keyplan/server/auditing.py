@@ -79,7 +79,11 @@ class NotedChange:
 
     def note_answer(self, result: Any) -> None:
         """Note what is answered: a subject may name its fields."""
-        self._answer = {"answer": result}
+        self._answer |= {"answer": result}
+
+    def note_argument(self, name: str, value: Any) -> None:
+        """Note what an argument turned out to be: the subject names this one from now on."""
+        self._answer |= {name: value}
 
     def begin(self) -> "Future[int]":
         """Have the line written that is before the change. Raises AuditLogError, here or by the future."""
@@ -244,6 +248,19 @@ class ServiceAudit:
             raise AnswerError(429, "too_many_refusals", "this was refused too often: wait", headers=_AFTER_REFUSALS)
         with _reported():
             await asyncio.shield(asyncio.wrap_future(change.refused(error)))
+
+    async def refused_change(
+        self, declared: Declared, asker: Asker, arguments: Mapping[str, Any], error: Exception, *, request: str = ""
+    ) -> None:
+        """Write the line that somebody was not let change what they asked for: of a change that does not begin.
+
+        For who may change other things; who may change nothing is not to fill the log. It is waited for, so that they are no
+        faster than those whose changes are made. Raises nothing: what is refused stays refused.
+        """
+        change = self._change(declared, asker, arguments, request)
+        if change is not None:
+            with suppress(AuditLogError), _reported():
+                await asyncio.shield(asyncio.wrap_future(change.refused(error)))
 
     # ---- pieces ---------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from inspect import iscoroutinefunction
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 from urllib.parse import unquote
 
 from starlette.requests import Request
@@ -33,13 +33,20 @@ from keyplan.server.auditing import asker_of, note_answer
 from keyplan.server.proxies import address_of
 from keyplan.server.service import ServiceContext
 
-__all__ = ["Endpoint", "OperationRoute", "Responder"]
+__all__ = ["Endpoint", "OperationRoute", "Refusal", "Responder"]
 
 _WRITTEN_SLASH: Final = re.compile(b"%2[Ff]")
 _SLASH_IN_NAME: Final = "\udc2f"
 """Half a character, which no decoded path has."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Refusal(NamedTuple):
+    """What a change is refused with, and whether the audit log tells of it: not of who may change nothing at all."""
+
+    error: KeyplanError
+    is_noted: bool
 
 
 class Responder:
@@ -98,10 +105,15 @@ class Responder:
     async def _perform_noted(
         self, request: Request, operation: Operation, target: Any, arguments: Mapping[str, Any]
     ) -> Response:
-        if operation.noted is None or self.context.audit.log is None:
+        if operation.noted is None:
             return await self.perform(request, operation, target, arguments)
         # Why here: whoever is refused has changed nothing, and whoever is answered stands in the audit log by then.
         asker, request_id = self.asker_of(request), request.scope.get(REQUEST_ID, "")
+        refusal = None if operation.change is None else self.refusal_of_change(operation, target, arguments)
+        if refusal is not None:
+            if refusal.is_noted:
+                await self.context.audit.refused_change(operation, asker, arguments, refusal.error, request=request_id)
+            raise refusal.error
         async with self.context.audit.change(operation, asker, arguments, request=request_id):
             return await self.perform(request, operation, target, arguments)
 
@@ -121,6 +133,14 @@ class Responder:
 
         For an operation whose caller's right hangs on its arguments; nobody is refused here by default.
         """
+
+    def refusal_of_change(self, operation: Operation, target: Any, arguments: Mapping[str, Any]) -> Refusal | None:
+        """Return what a change is refused with before it begins; None: it begins.
+
+        For a service whose stores of callers would refuse it: what is known before has one line in the audit log, or none, in
+        place of two.
+        """
+        return None
 
     def is_by_grants(self, request: Request) -> bool:
         """Tell whether grants decide about a request of somebody whom an access file knows; not where an own log-in does."""

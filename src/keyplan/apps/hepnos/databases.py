@@ -16,6 +16,7 @@ from keyplan.engine import (
     Delete,
     Engine,
     EngineUrl,
+    KeyRange,
     KeyUnchanged,
     ReadOnlyEngine,
     Snapshot,
@@ -161,6 +162,17 @@ class Databases:
     def has(self, kind: Kind) -> bool:
         """Tell whether there are databases of a kind, for whom these are."""
         return kind in self.rings
+
+    def may_change(
+        self, kind: Kind, *, read: Iterable[bytes], written: Iterable[bytes], removed: Iterable[KeyRange]
+    ) -> bool:
+        """Tell whether those whose databases these are may make such a commit, as far as their grants are known."""
+        return True
+
+    @property
+    def is_writable(self) -> bool:
+        """True when they may write anything at all."""
+        return True
 
     @property
     def is_shared(self) -> bool:

@@ -36,10 +36,10 @@ from keyplan.apps.hepnos.packed import PACKED
 from keyplan.apps.hepnos.service_callers import CallersDatabases
 from keyplan.apps.hepnos.service_checks import check_pairs, check_ranges, check_removed, check_ring, unchanged_guards
 from keyplan.engine import Commit, Delete, DeleteRange, Guard, KeyAbsent, KeyRange, Mutation, Put, Snapshot
-from keyplan.errors import InvalidInputError
+from keyplan.errors import AccessDeniedError, InvalidInputError
 from keyplan.operations import Answered, Operation, described, operations_of
 from keyplan.ring import RING_KEY, RingEngine
-from keyplan.server import AnswerError, CallerStore, Responder, Service, ServiceContext, allow_body, caller_of
+from keyplan.server import AnswerError, CallerStore, Refusal, Responder, Service, ServiceContext, allow_body, caller_of
 from keyplan.settings import Setting, TextForm, of_service, read_settings
 
 __all__ = ["BODY_BYTES_MAX", "HepnosSettings", "build"]
@@ -125,11 +125,15 @@ class _Responder(Responder):
         return await self.context.run(lambda: store.kept(self._made_for))
 
     def _made_for(self, store: CallerStore) -> "_ServedDatabases":
-        return _ServedDatabases(CallersDatabases(self._databases, store.reach, store.who))
+        return _ServedDatabases(CallersDatabases(self._databases, store.reach, store.who), store.who)
 
     async def admit(self, request: Request, operation: Operation) -> "_ServedDatabases":
         served: _ServedDatabases = request.state.served
         return served
+
+    def refusal_of_change(self, operation: Operation, target: Any, arguments: Mapping[str, Any]) -> Refusal | None:
+        served: _ServedDatabases = target
+        return None if served.may_change(**arguments) else served.refusal(operation)
 
     async def read(self, request: Request, operation: Operation, kind: Any) -> bytes:
         content_type = request.headers.get("content-type", "")
@@ -151,8 +155,9 @@ class _Responder(Responder):
 class _ServedDatabases(DatabaseOperations):
     """The operations, performed on databases as somebody may see them."""
 
-    def __init__(self, databases: Databases) -> None:
+    def __init__(self, databases: Databases, who: str = "") -> None:
         self._databases = databases
+        self._who = who
         self._descriptions = {(kind, number): _description(databases.rings[kind], number) for kind, number in databases}
         self._digests = {
             (kind.value, str(number)): digest_of(description)
@@ -166,6 +171,24 @@ class _ServedDatabases(DatabaseOperations):
         """Return what names the ring of a database; None where there is no such database."""
         digest = self._digests.get((kind, number))
         return None if digest is None or not self._databases.has(Kind(kind)) else digest
+
+    def may_change(
+        self, kind: Kind, keys: Sequence[bytes] = (), changes: Changes | None = None, **_others: object
+    ) -> bool:
+        """Tell whether who asks may make a change of these arguments. Raises InvalidInputError."""
+        if changes is None:
+            return self._databases.may_change(kind, read=(), written=keys, removed=())
+        return self._databases.may_change(
+            kind,
+            read=[*whole(changes.absent), *whole(changes.unchanged)],
+            written=[*whole(changes.keys), *whole(changes.removed)],
+            removed=check_ranges(changes.starts, changes.ends),
+        )
+
+    def refusal(self, operation: Operation) -> Refusal:
+        """Return what who asks is refused with where they may not."""
+        error = AccessDeniedError(who=self._who, act=str(operation.needs.act), where="a key of the request")
+        return Refusal(error, is_noted=self._databases.is_writable)
 
     def databases(self) -> Store:
         found: dict[str, list[Database]] = {}

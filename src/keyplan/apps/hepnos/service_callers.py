@@ -6,7 +6,7 @@ The databases are no part of the server's store, and what a grant gives there by
 Why without the number of the database: where a key is placed changes when a ring grows, and who may see it does not.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -78,6 +78,23 @@ class CallersDatabases(Databases):
         }
         rings = {kind: ring.seen_through(confined[kind]) for kind, ring in databases.rings.items()}
         super().__init__(rings, databases.address)
+
+    def may_change(
+        self, kind: Kind, *, read: Iterable[bytes], written: Iterable[bytes], removed: Iterable[KeyRange]
+    ) -> bool:
+        if not self.is_writable:
+            return False  # Why also for a commit that only compares: it is a change, which stands in the audit log.
+        reach = self._reaches[kind]()
+        stretches = [reach.at(key) for key in written]
+        for key_range in removed:
+            covering = reach.covering(key_range)
+            stretches += [None] if covering is None else covering
+        are_written = all(stretch is not None and stretch.write is not None for stretch in stretches)
+        return are_written and all(reach.at(key) is not None for key in read)
+
+    @property
+    def is_writable(self) -> bool:
+        return any(reach().can_write for reach in self._reaches.values())
 
     def has(self, kind: Kind) -> bool:
         """Tell whether the caller may see anything of a kind."""

@@ -101,6 +101,10 @@ class KeysFailure(Exception):  # noqa: N818 # it is an answer, not an error of k
         """True where it may have been done all the same: etcd's clients are told of a lost answer as of what failed."""
         return self.code is Code.RAFT_INTERNAL and not self._is_refusal
 
+    def again(self) -> "KeysFailure":
+        """Return an equal failure. Why: an outcome may be shared, and one error in several tasks would tangle their traces."""
+        return KeysFailure(self.code, self.cause, self.index, is_refusal=self._is_refusal)
+
     @property
     def message(self) -> str:
         """Etcd's constant sentence."""

@@ -3,9 +3,10 @@
 import asyncio
 from typing import Final
 
+import msgspec
 from starlette.types import Receive, Scope, Send
 
-from keyplan.errors import AuditLogError, CorruptionError, EngineError
+from keyplan.errors import AccessDeniedError, AuditLogError, CorruptionError, EngineError
 from keyplan.operations import Operation as DeclaredOperation
 from keyplan.operations import operations_of
 from keyplan.server.access import Caller, caller_in
@@ -18,7 +19,8 @@ from keyplan.server.etcd_v2.declared import PREFIX, Keys
 from keyplan.server.etcd_v2.forms import FORM_TYPE, KeysForm, has_broken_escape, is_text, media_type_of, read_form
 from keyplan.server.etcd_v2.gateway import Gateway, Waiting
 from keyplan.server.etcd_v2.ledger import denied
-from keyplan.server.etcd_v2.operations import Operation
+from keyplan.server.etcd_v2.operations import Done, Operation
+from keyplan.server.etcd_v2.reach import may_write
 from keyplan.server.etcd_v2.records import Action
 from keyplan.server.etcd_v2.tree import DEPTH_MAX, clean
 from keyplan.server.proxies import address_of
@@ -139,14 +141,23 @@ class KeysEndpoint:
         send: Send,
     ) -> None:
         asker, path = asker_of(caller_in(scope), address_of(scope)), {"path": operation.path}
+        request: str = scope.get(REQUEST_ID, "")
         try:
             if not store.is_writable:
                 raise denied()
-            async with self._audit.change(declared, asker, path, request=scope.get(REQUEST_ID, "")) as change:
+            if not may_write(store.reach(), operation):
+                failure = denied()
+                await self._audit.refused_change(
+                    declared, asker, path, AccessDeniedError(who=store.who), request=request
+                )
+                raise failure
+            async with self._audit.change(declared, asker, path, request=request) as change:
                 done = await self._gateway.write(store, operation)
                 if change is not None:
                     # Why here: several requests share a commit, which is made in the context of none of them.
                     change.note_revision(done.revision)
+                    if operation.is_unique:
+                        change.note_argument("path", _key_in(done))
         except KeysFailure:
             self._statistics.count(operation.action, is_success=False)
             raise
@@ -175,6 +186,12 @@ def _caller_of(scope: Scope) -> Caller:
     if caller is None:
         raise denied()
     return caller
+
+
+def _key_in(done: Done) -> str:
+    """Return the key that an operation was on: of one that makes a name, the event alone tells it."""
+    key: str = msgspec.json.decode(done.body)["node"]["key"]
+    return key
 
 
 def _operation(method: str, path: str, form: KeysForm) -> Operation:

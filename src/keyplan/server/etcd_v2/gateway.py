@@ -374,8 +374,7 @@ class Gateway:
         await self._start()
         outcome = await self._submit(operation, store)
         if isinstance(outcome, KeysFailure):
-            # Why a new one: an outcome may be shared, and raising one error in several tasks would tangle their traces.
-            raise KeysFailure(outcome.code, outcome.cause, outcome.index)
+            raise outcome.again()
         assert outcome is not None
         return outcome
 

@@ -23,6 +23,7 @@ from keyplan.server.etcd_v3.calls import Calls
 from keyplan.server.etcd_v3.declared import changed_in
 from keyplan.server.etcd_v3.failures import PERMISSION_DENIED, CallFailure, failure_of
 from keyplan.server.etcd_v3.messages import RECORDS, encoded, message_in, messages_in
+from keyplan.server.etcd_v3.reach import is_surely_denied
 from keyplan.server.etcd_v3.watching import Selection, Stream, Watches, WatchHub
 from keyplan.server.gate import allow_body
 from keyplan.server.proxies import address_of
@@ -85,7 +86,7 @@ class Endpoint:
                 message = await self._message(request, record)
                 call = handler(self._calls_on(store))
                 is_near = is_read is True or (callable(is_read) and is_read(message))
-                async with self._noted(request, store, declared, message):
+                async with await self._noted(request, store, declared, message):
                     # Why with its text: that of a long range takes longer than the reading.
                     body = await (self._context.read if is_near else self._context.run)(
                         _answered_in_text, call, message
@@ -98,7 +99,7 @@ class Endpoint:
 
         return answer
 
-    def _noted(
+    async def _noted(
         self, request: Request, store: CallerStore, declared: Operation | None, message: Any
     ) -> AbstractAsyncContextManager[object]:
         """Surround a call, so that what it changes stands in the audit log. Raises AuditLogError, AccessDeniedError."""
@@ -108,7 +109,12 @@ class Endpoint:
         if not (store.is_writable or declared.attribute in _OF_READERS):
             raise AccessDeniedError(who=store.who, act=str(declared.needs.act), where="any key")
         asker = asker_of(caller_of(request), address_of(request.scope))
-        return self._context.audit.change(declared, asker, arguments, request=request.scope.get(REQUEST_ID, ""))
+        audit, request_id = self._context.audit, request.scope.get(REQUEST_ID, "")
+        if audit.log is not None and is_surely_denied(declared.attribute, message, store.reach()):
+            denied = AccessDeniedError(who=store.who, act=str(declared.needs.act), where="a key of the request")
+            await audit.refused_change(declared, asker, arguments, denied, request=request_id)
+            raise denied
+        return audit.change(declared, asker, arguments, request=request_id)
 
     def read_range(self) -> Callable[[Request], Any]:
         """Return the function of `range`: one key at once, ranges in a thread, because they may be long."""
