@@ -15,6 +15,7 @@ from keyplan.access import (
     TOKEN_CHARACTERS_MIN,
     add_principal,
     change_access_file,
+    change_principal,
     new_token,
     read_policy,
     remove_principal,
@@ -235,3 +236,110 @@ def test_commands_of_several_processes_take_turns(tmp_path: Path) -> None:
     writers = [Popen([sys.executable, "-c", program, str(path), f"# {number}"]) for number in range(3)]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     assert sorted(path.read_text().splitlines()) == sorted(["# 0", "# 1", "# 2"] * 4)
+
+
+# ---- grants, certificates, users, labels -----------------------------------------------------------------------------
+
+ODD = """\
+[principals.shop]
+read = ["application:shop", 'prefix:/a/', "prefix:0x2f622f"]  # three
+write = [
+  "application:shop",  # all of it
+  # "prefix:/c/",
+  "prefix:/c/",        # what a clerk writes
+]
+users = ["shop", 1001]
+
+# Nobody yet.
+[principals.clerk]
+"""
+
+
+def changed(text: str, who: str, **elements: object) -> str:
+    return change_principal(text, who, source="access.toml", **elements)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("who", "elements", "gone", "come"),
+    [
+        ("clerk", {"added": {"read": ["prefix:/c/"]}}, [], ['read = ["prefix:/c/"]']),
+        ("clerk", {"added": {"users": [7, "clerk"]}}, [], ['users = ["clerk", 7]']),
+        ("shop", {"added": {"audit": ["everything"]}}, [], ['audit = ["everything"]']),
+        ("shop", {"added": {"write": ["prefix:/d/"]}}, [], ['  "prefix:/d/",']),
+        ("shop", {"removed": {"write": ["prefix:/c/"]}}, ['  "prefix:/c/",        # what a clerk writes'], []),
+        (
+            "shop",
+            {"removed": {"read": ["prefix:/a/"]}},
+            ["""read = ["application:shop", 'prefix:/a/', "prefix:0x2f622f"]  # three"""],
+            ['read = ["application:shop", "prefix:0x2f622f"]  # three'],
+        ),
+        (
+            "shop",
+            {"removed": {"read": ["prefix:/b/"]}},
+            ["""read = ["application:shop", 'prefix:/a/', "prefix:0x2f622f"]  # three"""],
+            ["""read = ["application:shop", 'prefix:/a/']  # three"""],
+        ),
+        ("shop", {"removed": {"users": [1001]}}, ['users = ["shop", 1001]'], ['users = ["shop"]']),
+        (
+            "shop",
+            {"removed": {"users": ["shop", 1001]}, "added": {"users": [1002]}},
+            ['users = ["shop", 1001]'],
+            ["users = [1002]"],
+        ),
+        ("shop", {"added": {"certificates": ["dns:Shop.Example"]}}, None, None),
+        ("shop", {"added": {"labels": ["project:p", "user:u"]}}, [], ['labels = ["user:u", "project:p"]']),
+    ],
+)
+def test_only_the_elements_that_were_asked_for_change(
+    who: str, elements: dict[str, object], gone: list[str] | None, come: list[str] | None
+) -> None:
+    if gone is None:
+        with pytest.raises(InvalidInputError, match="certificate"):
+            changed(ODD, who, **elements)
+        return
+    text = changed(ODD, who, **elements)
+    assert lines_that_differ(ODD, text) == (gone, come)
+
+
+def test_what_is_added_and_removed_again_leaves_the_file_as_it_was() -> None:
+    for key, element in (
+        ("read", "operation:getAudit"),
+        ("users", 7),
+        ("labels", "role:r"),
+        ("certificates", "DNS:a.b"),
+    ):
+        added = changed(ODD, "shop", added={key: [element]})
+        assert read_policy(added, source="x").named("shop") is not None
+        again = changed(added, "shop", removed={key: [element]})
+        assert again.replace(f"{key} = []\n", "") == ODD
+        assert changed(added, "shop", added={key: [element]}) == added, "it is there already"
+
+
+def test_a_grant_is_found_however_it_is_written() -> None:
+    text = changed(ODD, "shop", removed={"read": ["prefix:0x2f612f", "prefix:/b/"]})
+    policy = read_policy(text, source="x")
+    assert [str(grant.on) for grant in policy.grants_of("shop") if grant.act is Act.READ] == ["application:shop"]
+
+
+@pytest.mark.parametrize(
+    ("who", "elements", "kind", "words"),
+    [
+        ("nobody", {"added": {"read": ["everything"]}}, UnknownNameError, "nobody"),
+        ("shop", {"removed": {"read": ["everything"]}}, InvalidInputError, "are: application:shop"),
+        ("clerk", {"removed": {"read": ["everything"]}}, InvalidInputError, "are: nothing"),
+        ("shop", {"added": {"read": ["all"]}}, InvalidInputError, "all"),
+        ("clerk", {"added": {"users": ["shop"]}}, InvalidInputError, "stands in line"),
+        ("clerk", {"added": {"labels": ["planet:mars"]}}, InvalidInputError, "planet"),
+    ],
+)
+def test_what_is_no_such_change_is_refused(
+    who: str, elements: dict[str, object], kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        changed(ODD, who, **elements)
+
+
+def test_a_list_that_is_written_too_oddly_is_left_to_a_hand() -> None:
+    odd = '[principals.shop]\nread = ["prefix:/a/", "pr\\u0065fix:/b/"]\n'
+    with pytest.raises(InvalidInputError, match="by hand"):
+        changed(odd, "shop", removed={"read": ["prefix:/b/"]})

@@ -5,7 +5,9 @@ It knows no engine and no server: who serves a request asks the policy, and conf
 
 from keyplan.access.editing import (
     NEW_FILE,
+    Elements,
     add_principal,
+    change_principal,
     new_token,
     remove_principal,
     remove_token,
@@ -49,6 +51,7 @@ __all__ = [
     "TOKEN_CHARACTERS_MIN",
     "AccessFile",
     "Decision",
+    "Elements",
     "Everything",
     "Grant",
     "IdleGrant",
@@ -63,6 +66,7 @@ __all__ = [
     "TokenSum",
     "add_principal",
     "change_access_file",
+    "change_principal",
     "idle_grants",
     "known_operations",
     "label_of",

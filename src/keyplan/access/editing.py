@@ -8,11 +8,11 @@ import json
 import math
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from secrets import token_bytes
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from keyplan.access.document import PRINCIPALS, Statement, Table, tables_of
 from keyplan.access.labels import label_of
@@ -22,11 +22,20 @@ from keyplan.access.targets import target_of
 from keyplan.errors import InvalidInputError, UnknownNameError
 from keyplan.operations import Act
 
-__all__ = ["NEW_FILE", "add_principal", "new_token", "remove_principal", "remove_token", "rotate_token"]
+__all__ = [
+    "NEW_FILE",
+    "Elements",
+    "add_principal",
+    "change_principal",
+    "new_token",
+    "remove_principal",
+    "remove_token",
+    "rotate_token",
+]
 
 NEW_FILE: Final = """\
 # Who may do what: principals, what they are known by, and what is granted to them. No grant is nothing.
-# `keyplan access` adds principals and changes their tokens, which stand here by their sums alone; the rest is written by hand.
+# `keyplan access` changes them, or you by hand. Tokens stand here by their sums alone.
 """
 """What a new access file begins with."""
 
@@ -37,6 +46,17 @@ _BEGINNING: Final = "kp_"
 _DIGITS_MIN: Final = 8
 _KEEP_SECONDS_MAX: Final = 10 * 366 * 86_400
 """Why: whoever lets a token count longer has no use for an end."""
+
+Elements: TypeAlias = Mapping[str, Iterable[str | int]]
+"""Elements of lists of a principal, as they are written, by the lists' keys."""
+
+_READERS: Final[Mapping[str, Callable[..., Any]]] = {
+    CERTIFICATES: certificate_of,
+    USERS: user_of,
+    LABELS: label_of,
+    **dict.fromkeys(Act, target_of),
+}
+"""What reads an element of a list of this key."""
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -63,7 +83,7 @@ def add_principal(
     """Return the text with one more principal, at its end. Raises InvalidInputError for what no such file may have."""
     principals = read_policy(text, source=source).principals
     if there := next((one for one in principals if one.name == name), None):
-        problem = f"{name} is there already: `keyplan access rotate` gives another token; grants are written by hand"
+        problem = f"{name} is there already: `keyplan access rotate` gives another token, `grant` another grant"
         raise InvalidInputError(source=f"{source}:{there.line}", problem=problem)
     added = Principal(
         name=name,
@@ -88,6 +108,31 @@ def add_principal(
     return _checked(f"{text}{separator}" + "\n".join(lines) + "\n", [*principals, added], source)
 
 
+def change_principal(
+    text: str, name: str, *, added: Elements | None = None, removed: Elements | None = None, source: str
+) -> str:
+    """Return the text with other grants, certificates, users or labels of a principal: by the key of each list, its elements.
+
+    An element that is there already is not added again. Raises UnknownNameError, and InvalidInputError for what is no element of
+    such a list, or is to be removed and not there.
+    """
+    principals = read_policy(text, source=source).principals
+    known = changed = _named(principals, name)
+    for key, elements in (removed or {}).items():
+        for element in elements:
+            wanted = _READERS[key](element, source=key)
+            text = _without_element(text, name, key, wanted, source)
+            changed = _with_list(changed, key, [one for one in _list_of(changed, key) if one != wanted])
+    for key, elements in (added or {}).items():
+        for element in elements:
+            wanted = _READERS[key](element, source=key)
+            there = _list_of(changed, key)
+            if wanted not in there:
+                text = _with_new_element(text, name, key, wanted, source)
+                changed = _with_list(changed, key, [wanted, *there])
+    return _checked(text, [changed if one is known else one for one in principals], source)
+
+
 def rotate_token(
     text: str, name: str, token: str, *, now: datetime, keep_seconds: float | None = None, source: str
 ) -> str:
@@ -106,14 +151,14 @@ def rotate_token(
             kept[old.digest] = TokenSum(old.digest, min(untils, default=None))
     lines = text.replace("\r\n", "\n").split("\n")
     table = _table_of(text, name, source)
-    statement = _tokens_of(table)
+    statement = _statement_of(table, TOKENS)
     if statement is None:
         lines.insert(table.line, f"{TOKENS} = {json.dumps([_words_of(fresh)])}")
     else:
         written = "\n".join(statement.lines)
         for old in known.tokens:
             written = _with_element(written, old, kept.get(old.digest))
-        _put(lines, statement, _with_first_element(written, fresh))
+        _put(lines, statement, _with_first_element(written, json.dumps(_words_of(fresh))))
     changed = replace(known, tokens=(fresh, *kept.values()))
     return _checked("\n".join(lines), [changed if one is known else one for one in principals], source)
 
@@ -133,7 +178,7 @@ def remove_token(text: str, name: str, digits: str, *, source: str) -> str:
         )
         raise InvalidInputError(source="--token", problem=problem)
     lines = text.replace("\r\n", "\n").split("\n")
-    statement = _tokens_of(_table_of(text, name, source))
+    statement = _statement_of(_table_of(text, name, source), TOKENS)
     assert statement is not None
     _put(lines, statement, _with_element("\n".join(statement.lines), found[0], None))
     changed = replace(known, tokens=tuple(one for one in known.tokens if one is not found[0]))
@@ -174,8 +219,59 @@ def _table_of(text: str, name: str, source: str) -> Table:
     return next(table for table in tables_of(text, source=source) if table.name == name)
 
 
-def _tokens_of(table: Table) -> Statement | None:
-    return next((one for one in table.statements if one.key == TOKENS), None)
+def _statement_of(table: Table, key: str) -> Statement | None:
+    return next((one for one in table.statements if one.key == key), None)
+
+
+def _list_of(principal: Principal, key: str) -> list[Any]:
+    if key in set(Act):
+        return [grant.on for grant in principal.grants if grant.act == key]
+    return list(getattr(principal, key))
+
+
+def _with_list(principal: Principal, key: str, elements: Sequence[Any]) -> Principal:
+    if key not in set(Act):
+        return replace(principal, **{key: tuple(elements)})
+    others = [grant for grant in principal.grants if grant.act != key]
+    return replace(principal, grants=(*others, *(Grant(Act(key), on, 0) for on in elements)))
+
+
+def _with_new_element(text: str, name: str, key: str, element: object, source: str) -> str:
+    """The text with one element more in a list, which is made, behind the principal's other lists, where there is none."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    table = _table_of(text, name, source)
+    statement = _statement_of(table, key)
+    written = json.dumps(element if isinstance(element, int) else str(element), ensure_ascii=False)
+    if statement is not None:
+        _put(lines, statement, _with_first_element("\n".join(statement.lines), written))
+    else:
+        lines.insert(table.line_last, f"{key} = [{written}]")
+    return "\n".join(lines)
+
+
+def _without_element(text: str, name: str, key: str, element: object, source: str) -> str:
+    """The text without one element of a list; without its line, and the comment there, where it has one for itself."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    statement = _statement_of(_table_of(text, name, source), key)
+    values = [] if statement is None else statement.value
+    found = [at for at, value in enumerate(values) if _READERS[key](value, source=source) == element]
+    if statement is None or not found:
+        there = ", ".join(map(str, values)) or "nothing"
+        raise InvalidInputError(source=key, problem=f"{element} is not among those of {name}, which are: {there}")
+    at = statement.element_lines()[found[0]] - 1
+    lines[at : at + 1] = _line_without(lines[at], statement.value[found[0]])
+    return "\n".join(lines)
+
+
+def _line_without(line: str, value: object) -> list[str]:
+    """A line of a list without this value; no line where there was nothing else."""
+    spellings = [json.dumps(value, ensure_ascii=False), json.dumps(value), f"'{value}'"]
+    written = "|".join(map(re.escape, spellings))
+    if re.fullmatch(rf"[ \t]*(?:{written})[ \t]*,?[ \t]*(?:#.*)?", line):
+        return []
+    # Why the last of a list first: the comma before it goes with it.
+    changed, count = re.subn(rf",[ \t]*(?:{written})(?=[ \t]*\])", "", line, count=1)
+    return [changed if count else re.sub(rf"(?:{written})[ \t]*,?[ \t]*", "", line, count=1)]
 
 
 def _put(lines: list[str], statement: Statement, written: str) -> None:
@@ -208,11 +304,10 @@ def _with_element(written: str, old: TokenSum, new: TokenSum | None) -> str:
     return changed if count else re.sub(rf"{element}[ \t]*,?[ \t]*", "", written, count=1, flags=re.IGNORECASE)
 
 
-def _with_first_element(written: str, token: TokenSum) -> str:
+def _with_first_element(written: str, element: str) -> str:
     """The text of a list with one element more, before the others: on a line of its own if they have such lines."""
     begin = written.index("[", written.index("=")) + 1
     rest = written[begin:]
-    element = json.dumps(_words_of(token))
     if rest.lstrip(" \t").startswith("\n"):
         return f"{written[:begin]}\n  {element},{rest}"
     return f"{written[:begin]}{element}{'' if rest.lstrip().startswith(']') else ', '}{rest}"

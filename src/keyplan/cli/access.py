@@ -1,6 +1,6 @@
-"""The commands `keyplan access add|rotate|revoke|list|explain|check`: who may do what, in an access file."""
+"""The commands `keyplan access add|grant|withdraw|change|rotate|revoke|list|explain|check`: an access file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -9,6 +9,7 @@ import typer
 
 from keyplan.access import (
     NEW_FILE,
+    Elements,
     OnApplication,
     OnKeySpace,
     OnOperation,
@@ -17,6 +18,7 @@ from keyplan.access import (
     TokenSum,
     add_principal,
     change_access_file,
+    change_principal,
     idle_grants,
     known_operations,
     new_token,
@@ -32,6 +34,7 @@ from keyplan.cli.failures import end_with_findings, print_hint
 from keyplan.cli.options import JsonOption, command_group
 from keyplan.cli.output import print_answer, print_grid, print_json, print_text
 from keyplan.engine import SYSTEM_CLOCK
+from keyplan.errors import InvalidInputError
 from keyplan.operations import Act
 
 __all__ = ["access_app"]
@@ -43,6 +46,21 @@ _SUM_DIGITS: Final = 8
 
 FileOption = Annotated[Path, typer.Option("--access", metavar="FILE", help="The access file.", show_default=False)]
 WhoArgument = Annotated[str, typer.Argument(metavar="WHO", help="The principal's name.", show_default=False)]
+ActArgument = Annotated[
+    Act, typer.Argument(metavar="ACT", help="read, write, administer or audit.", show_default=False)
+]
+WhereArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="WHERE",
+        help="everything, keyspace:NAME, application:NAME, prefix:KEY or operation:NAME.",
+        show_default=False,
+    ),
+]
+
+
+def _list_option(name: str, metavar: str, text: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=f"{text}; may be repeated.", show_default=False)
 
 
 def _grant_option(act: Act) -> Any:
@@ -87,7 +105,7 @@ def add_command(
             who,
             token=token,
             certificates=certificate or (),
-            users=[int(one) if one.isdecimal() else one for one in user or ()],
+            users=_users(user),
             labels=label or (),
             grants={act: words or () for act, words in given.items()},
             source=str(access),
@@ -95,9 +113,65 @@ def add_command(
 
     change_access_file(access, change, new=NEW_FILE)
     _print_token(who, token, access, json=json)
-    for found in idle_grants(_policy(access)):
-        if found.principal == who:
-            print_hint(f"{access}:{found.grant.line}: {found.problem}")
+    _hint_at_idle_grants(who, access)
+
+
+@access_app.command("grant")
+def grant_command(who: WhoArgument, act: ActArgument, where: WhereArgument, *, access: FileOption) -> None:
+    """Grant something to a principal that is there. A server knows within a second."""
+    _change(who, access, added={act: [where]})
+    decision = _policy(access).decide(who, act, target_of(where, source="WHERE"))
+    print_hint(f"{access}: {decision.reason}")
+    _hint_at_idle_grants(who, access)
+
+
+@access_app.command("withdraw")
+def withdraw_command(who: WhoArgument, act: ActArgument, where: WhereArgument, *, access: FileOption) -> None:
+    """Take a grant of a principal back. A server knows within a second, and ends what rests on it.
+
+    It is the grant on exactly that; where another one covers it, that one is named, and goes on to count.
+    """
+    _change(who, access, removed={act: [where]})
+    on = target_of(where, source="WHERE")
+    decision = _policy(access).decide(who, act, on)
+    print_hint(f"{who} may still {act} {on}: {decision.reason}" if decision.is_allowed else decision.reason)
+
+
+@access_app.command("change")
+def change_command(
+    who: WhoArgument,
+    *,
+    access: FileOption,
+    add_certificate: Annotated[
+        list[str] | None, _list_option("--add-certificate", "KIND:NAME", "Known by this TLS client certificate too")
+    ] = None,
+    remove_certificate: Annotated[
+        list[str] | None, _list_option("--remove-certificate", "KIND:NAME", "Known by this certificate no more")
+    ] = None,
+    add_user: Annotated[
+        list[str] | None, _list_option("--add-user", "USER", "Known as this user on a unix socket too")
+    ] = None,
+    remove_user: Annotated[
+        list[str] | None, _list_option("--remove-user", "USER", "Known as this user no more")
+    ] = None,
+    add_label: Annotated[
+        list[str] | None, _list_option("--add-label", "KIND:NAME", "This, too, to `keyplan runm serve`")
+    ] = None,
+    remove_label: Annotated[
+        list[str] | None, _list_option("--remove-label", "KIND:NAME", "This no more to `keyplan runm serve`")
+    ] = None,
+) -> None:
+    """Change what a principal is known by, or is to runm. Grants are for `grant` and `withdraw`, tokens for `rotate`."""
+    added: Elements = {"certificates": add_certificate or (), "users": _users(add_user), "labels": add_label or ()}
+    removed: Elements = {
+        "certificates": remove_certificate or (),
+        "users": _users(remove_user),
+        "labels": remove_label or (),
+    }
+    if not any([*added.values(), *removed.values()]):
+        raise InvalidInputError(source="change", problem="there is nothing to change: give one of its options")
+    _change(who, access, added=added, removed=removed)
+    print_hint(f"{who} is changed")
 
 
 @access_app.command("rotate")
@@ -161,15 +235,8 @@ def list_command(*, access: FileOption, json: JsonOption = False) -> None:
 @access_app.command("explain")
 def explain_command(
     who: WhoArgument,
-    act: Annotated[Act, typer.Argument(metavar="ACT", help="read, write, administer or audit.", show_default=False)],
-    where: Annotated[
-        str,
-        typer.Argument(
-            metavar="WHERE",
-            help="everything, keyspace:NAME, application:NAME, prefix:KEY or operation:NAME.",
-            show_default=False,
-        ),
-    ],
+    act: ActArgument,
+    where: WhereArgument,
     *,
     access: FileOption,
     application: Annotated[
@@ -217,6 +284,22 @@ def check_command(*, access: FileOption, json: JsonOption = False) -> None:
 
 
 # ---- what they share -------------------------------------------------------------------------------------------------
+
+
+def _change(who: str, access: Path, *, added: Elements | None = None, removed: Elements | None = None) -> None:
+    change_access_file(
+        access, lambda text: change_principal(text, who, added=added, removed=removed, source=str(access))
+    )
+
+
+def _users(given: Sequence[str] | None) -> list[int | str]:
+    return [int(one) if one.isdecimal() else one for one in given or ()]
+
+
+def _hint_at_idle_grants(who: str, access: Path) -> None:
+    for found in idle_grants(_policy(access)):
+        if found.principal == who:
+            print_hint(f"{access}:{found.grant.line}: {found.problem}")
 
 
 def _policy(path: Path) -> Policy:
