@@ -5,15 +5,18 @@ Who may write elsewhere leaves one where they are refused.
 
 import asyncio
 from base64 import b64encode
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import pytest
 
+from keyplan.access import change_access_file, change_principal, remove_principal
 from keyplan.audit_log import AuditLog, read_lines, verified_files
 from keyplan.engine import MemoryEngine
 from keyplan.server import Application, PolicyAccess, etcd_v2, etcd_v3
+from keyplan.testing.faults import FakeClock
 from tests.attacks import hepnos
 from tests.attacks.form import Attacker
 from tests.attacks.world import BANK, SHOP, TOKENS, World
@@ -78,7 +81,7 @@ def test_who_may_write_elsewhere_leaves_one_line_where_they_are_refused(tmp_path
         asyncio.run(asked(application, "shop"))
     refused = [line for line in lines_in(log, "shop") if line[3] == "access-denied"]
     assert refused == [
-        ("failed", act, known, "access-denied", 0) for act in ("put", "delete", "transact", "set", "create", "delete")
+        ("refused", act, known, "access-denied", 0) for act in ("put", "delete", "transact", "set", "create", "delete")
     ]
     assert verified_files([log]).is_whole
     begun = [line for line in lines_in(log, "shop") if line[0] == "begun"]
@@ -95,15 +98,15 @@ IS_THERE: Final = {"key": INSIDE, "target": "CREATE", "result": "GREATER", "crea
     ("transaction", "lines"),
     [
         ({"success": [PUT_INSIDE]}, ["begun", "done"]),
-        ({"success": [PUT_INSIDE, PUT_OUTSIDE]}, ["failed"]),
-        ({"success": [{"request_txn": {"success": [PUT_OUTSIDE]}}, PUT_INSIDE]}, ["failed"]),
+        ({"success": [PUT_INSIDE, PUT_OUTSIDE]}, ["refused"]),
+        ({"success": [{"request_txn": {"success": [PUT_OUTSIDE]}}, PUT_INSIDE]}, ["refused"]),
         ({"success": [PUT_INSIDE], "failure": [PUT_OUTSIDE]}, ["begun", "done"]),
         ({"compare": [IS_THERE], "success": [PUT_INSIDE], "failure": [PUT_OUTSIDE]}, ["begun", "done"]),
         ({"compare": [IS_THERE], "success": [PUT_OUTSIDE], "failure": [PUT_INSIDE]}, ["begun", "failed"]),
-        ({"compare": [IS_THERE], "success": [PUT_OUTSIDE], "failure": [PUT_OUTSIDE]}, ["failed"]),
-        ({"compare": [IS_THERE | {"key": KEY}], "success": [PUT_INSIDE]}, ["failed"]),
-        ({"compare": [IS_THERE | {"key": "AA==", "range_end": "AA=="}], "success": [PUT_INSIDE]}, ["failed"]),
-        ({"success": [{"request_delete_range": {"key": INSIDE, "range_end": "AA=="}}]}, ["failed"]),
+        ({"compare": [IS_THERE], "success": [PUT_OUTSIDE], "failure": [PUT_OUTSIDE]}, ["refused"]),
+        ({"compare": [IS_THERE | {"key": KEY}], "success": [PUT_INSIDE]}, ["refused"]),
+        ({"compare": [IS_THERE | {"key": "AA==", "range_end": "AA=="}], "success": [PUT_INSIDE]}, ["refused"]),
+        ({"success": [{"request_delete_range": {"key": INSIDE, "range_end": "AA=="}}]}, ["refused"]),
     ],
 )
 def test_one_line_where_the_request_alone_tells_that_it_is_refused(
@@ -151,5 +154,40 @@ def test_readers_of_hepnos_leave_no_line_and_writers_of_other_data_sets_one(tmp_
                     assert not attack(attacker).is_reached
     assert lines_in(log, "reader") == []
     told = lines_in(log, "shop")
-    assert {(line[0], line[3], line[4]) for line in told} == {("failed", "access-denied", 0)}
+    assert {(line[0], line[3], line[4]) for line in told} == {("refused", "access-denied", 0)}
     assert len(told) == 5
+
+
+def test_a_change_of_the_access_file_has_its_lines_before_it_counts(tmp_path: Path) -> None:
+    log, clock = tmp_path / "audit.log", FakeClock()
+    with MemoryEngine() as engine, AuditLog(log, wall=lambda: 0.0, syncs=False) as audit_log:
+        world = World(engine, tmp_path / "access.toml")
+        access = PolicyAccess.of_file(world.file, clock=clock)
+        with GatewayServer(engine, access=access, clock=clock, audit_log=audit_log) as server:
+
+            def put(who: str) -> int:
+                headers = {"Authorization": f"Bearer {TOKENS[who]}"}
+                return httpx.put(f"{server.url}/v2/keys/shop/a", data={"value": "1"}, headers=headers).status_code
+
+            assert put("nothing") == 401
+            change_access_file(
+                world.file,
+                lambda text: change_principal(
+                    remove_principal(text, "shop", source="x"), "nothing", added={"write": ["prefix:/"]}, source="x"
+                ),
+            )
+            change_access_file(
+                world.file, lambda text: change_principal(text, "nothing", added={"read": ["prefix:/"]}, source="x")
+            )
+            clock.advance(2.0)
+            assert (put("shop"), put("nothing")) == (401, 201)
+    records = [line.record for line in read_lines([log]) if line.record is not None and line.record.act]
+    told = [(one.event, one.operation, one.known_by, one.act, one.subject) for one in records]
+    digits = sha256(TOKENS["shop"].encode()).hexdigest()[:8]
+    gone = " ".join(f"{act} -application:shop," for act in ("read", "write", "administer")).rstrip(",")
+    assert told[:2] == [
+        ("done", "accessFile", "access file", "change principal", "nothing: read +prefix:/, write +prefix:/"),
+        ("done", "accessFile", "access file", "remove principal", f"shop: tokens -{digits}, {gone}"),
+    ]
+    assert [line[1] for line in told[2:]] == ["setEtcdKey", "setEtcdKey"]
+    assert verified_files([log]).is_whole

@@ -195,3 +195,58 @@ def test_a_file_that_others_may_read_is_refused_by_every_command(run: Keyplan, t
         answer = run("access", *words, "--access", "a.toml")
         assert answer.code == 5
         assert "chmod 600" in answer.err
+
+
+# ---- of a principal that is there --------------------------------------------------------------------------------------
+
+
+def explained(run: Keyplan, *words: str) -> bool:
+    return run("access", "explain", *words, "--access", "a.toml").code == 0
+
+
+def test_a_grant_comes_and_goes_by_commands(run: Keyplan, token: str) -> None:
+    before = Path("a.toml").read_text()
+    granted = run("access", "grant", "shop", "write", "prefix:/a/", "--access", "a.toml")
+    assert (granted.code, granted.out) == (0, "")
+    assert re.search(r"a\.toml: line \d+ grants shop to write prefix:/a/", granted.err)
+    assert explained(run, "shop", "write", "prefix:/a/b")
+    assert owner_of(token) == "shop"
+    taken = run("access", "withdraw", "shop", "write", "prefix:/a/", "--access", "a.toml")
+    assert "no line grants shop to write prefix:/a/" in taken.err
+    assert Path("a.toml").read_text() == before
+
+
+def test_who_has_a_wider_grant_too_is_told(run: Keyplan, token: str) -> None:
+    assert run("access", "grant", "shop", "write", "prefix:/a/", "--access", "a.toml").code == 0
+    assert run("access", "grant", "shop", "write", "everything", "--access", "a.toml").code == 0
+    taken = run("access", "withdraw", "shop", "write", "prefix:/a/", "--access", "a.toml")
+    assert re.search(r"shop may still write prefix:/a/: line \d+ grants shop to write everything", taken.err)
+
+
+def test_a_grant_that_is_not_there_is_not_taken(run: Keyplan, token: str) -> None:
+    before = Path("a.toml").read_text()
+    refused = run("access", "withdraw", "shop", "write", "everything", "--access", "a.toml")
+    assert refused.code != 0
+    assert "keyspace:orders" in refused.err
+    assert run("access", "grant", "sohp", "write", "everything", "--access", "a.toml").code != 0
+    assert Path("a.toml").read_text() == before
+
+
+def test_a_grant_that_lets_nobody_do_anything_is_told(run: Keyplan, token: str) -> None:
+    assert "did you mean" in run("access", "grant", "shop", "audit", "operation:getAduit", "--access", "a.toml").err
+
+
+def test_what_a_principal_is_known_by_changes_by_command(run: Keyplan, token: str) -> None:
+    more = ("--add-user", "shop", "--add-user", "7", "--add-certificate", "dns:shop.example", "--add-label", "role:r")
+    assert run("access", "change", "shop", *more, "--access", "a.toml").code != 0, "no certificate has this kind"
+    more = ("--add-user", "shop", "--add-user", "7", "--add-certificate", "DNS:Shop.Example", "--add-label", "role:r")
+    assert run("access", "change", "shop", *more, "--access", "a.toml").code == 0
+    policy = read_policy(read_access_text(Path("a.toml")), source="a.toml")
+    shop = policy.named("shop")
+    assert shop is policy.known_by_user(7, None) is policy.known_by_certificate("", ["DNS:shop.example"])
+    less = ("--remove-user", "7", "--remove-certificate", "DNS:shop.example", "--remove-label", "role:r")
+    assert run("access", "change", "shop", *less, "--access", "a.toml").code == 0
+    found = read_policy(read_access_text(Path("a.toml")), source="a.toml").named("shop")
+    assert found is not None
+    assert (found.users, found.certificates, found.labels) == (("shop",), (), ())
+    assert run("access", "change", "shop", "--access", "a.toml").code != 0, "there is nothing to change"

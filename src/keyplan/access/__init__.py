@@ -3,6 +3,7 @@
 It knows no engine and no server: who serves a request asks the policy, and confines what it hands out to what that says.
 """
 
+from keyplan.access.changes import PrincipalChange, changes_between
 from keyplan.access.editing import (
     NEW_FILE,
     Elements,
@@ -62,11 +63,13 @@ __all__ = [
     "OnPrefix",
     "Policy",
     "Principal",
+    "PrincipalChange",
     "Target",
     "TokenSum",
     "add_principal",
     "change_access_file",
     "change_principal",
+    "changes_between",
     "idle_grants",
     "known_operations",
     "label_of",

@@ -113,8 +113,8 @@ def change_principal(
 ) -> str:
     """Return the text with other grants, certificates, users or labels of a principal: by the key of each list, its elements.
 
-    An element that is there already is not added again. Raises UnknownNameError, and InvalidInputError for what is no element of
-    such a list, or is to be removed and not there.
+    An element that is there already is not added again. Raises UnknownNameError, and InvalidInputError for what is no element
+    of such a list, or is to be removed and not there.
     """
     principals = read_policy(text, source=source).principals
     known = changed = _named(principals, name)
@@ -231,7 +231,8 @@ def _list_of(principal: Principal, key: str) -> list[Any]:
 
 def _with_list(principal: Principal, key: str, elements: Sequence[Any]) -> Principal:
     if key not in set(Act):
-        return replace(principal, **{key: tuple(elements)})
+        lists: dict[str, Any] = {key: tuple(elements)}
+        return replace(principal, **lists)
     others = [grant for grant in principal.grants if grant.act != key]
     return replace(principal, grants=(*others, *(Grant(Act(key), on, 0) for on in elements)))
 

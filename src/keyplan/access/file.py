@@ -2,10 +2,11 @@
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from keyplan.access.changes import PrincipalChange, changes_between
 from keyplan.access.policy import Policy
 from keyplan.access.reading import read_policy
 from keyplan.errors import InvalidInputError
@@ -72,6 +73,11 @@ class AccessFile:
         self._policy = read_policy(self._seen, source=str(path))
         self._looked_at = monotonic()
         self._lock = threading.Lock()
+        self._followers: list[Callable[[Sequence[PrincipalChange]], object]] = []
+
+    def tell(self, follower: Callable[[Sequence[PrincipalChange]], object]) -> None:
+        """Have `follower` called with what changes in the file, before a new sound state counts."""
+        self._followers.append(follower)
 
     @property
     def policy(self) -> Policy:
@@ -99,8 +105,12 @@ class AccessFile:
             return
         self._seen = text
         try:
-            self._policy = read_policy(text, source=str(self.path))
+            policy = read_policy(text, source=str(self.path))
         except InvalidInputError as error:
             self._on_change(error)
-        else:
-            self._on_change(None)
+            return
+        changes = list(changes_between(self._policy, policy)) if self._followers else []
+        for follower in self._followers:
+            follower(changes)
+        self._policy = policy
+        self._on_change(None)

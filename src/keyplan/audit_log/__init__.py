@@ -2,7 +2,8 @@
 
 from keyplan.audit_log.chain import FIRST_PREVIOUS, Chain, ChainVerdict, Head, Link, verified
 from keyplan.audit_log.log import LINES_WAITING_MAX, NO_ROTATION, AuditLog, Notice, Rotation
-from keyplan.audit_log.reading import FileVerdict, Line, read_lines, verified_files
+from keyplan.audit_log.operations import PAGE_LINES_MAX, AuditLogOperations
+from keyplan.audit_log.reading import FileVerdict, Line, read_lines, verified_files, verified_records
 from keyplan.audit_log.records import (
     REVISIONS_MAX,
     Asker,
@@ -18,9 +19,11 @@ __all__ = [
     "FIRST_PREVIOUS",
     "LINES_WAITING_MAX",
     "NO_ROTATION",
+    "PAGE_LINES_MAX",
     "REVISIONS_MAX",
     "Asker",
     "AuditLog",
+    "AuditLogOperations",
     "AuditRecord",
     "Chain",
     "ChainVerdict",
@@ -38,4 +41,5 @@ __all__ = [
     "time_text",
     "verified",
     "verified_files",
+    "verified_records",
 ]

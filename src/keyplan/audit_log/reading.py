@@ -2,17 +2,26 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from keyplan.audit_log.chain import FIRST_PREVIOUS, Chain, Head
 from keyplan.audit_log.files import older_files
-from keyplan.audit_log.records import LINE_BYTES_MAX, AuditRecord, Event, TornEnd, link_of, record_in
+from keyplan.audit_log.records import LINE_BYTES_MAX, AuditRecord, Event, TornEnd, line_of, link_of, record_in
 from keyplan.errors import InvalidInputError
 
-__all__ = ["FileVerdict", "Line", "Page", "first_number_in", "page_of", "read_lines", "verified_files"]
+__all__ = [
+    "FileVerdict",
+    "Line",
+    "Page",
+    "first_number_in",
+    "page_of",
+    "read_lines",
+    "verified_files",
+    "verified_records",
+]
 
 _BLOCK_BYTES: Final = 4 * LINE_BYTES_MAX
 _TORN_BYTES_MAX: Final = 2 * _BLOCK_BYTES
@@ -63,14 +72,28 @@ def verified_files(files: Sequence[Path], *, after: str | None = None, head: str
     its server removed. With `head`, a line of this digest has to be there: kept from an earlier verification, it shows that
     nothing was cut off up to there. Raises InvalidInputError.
     """
-    return _Verification(files, after, head).verdict()
+    return _Verification(read_lines(files), after, head).verdict()
+
+
+def verified_records(
+    records: Iterable[AuditRecord], *, source: str, after: str | None = None, head: str | None = None
+) -> FileVerdict:
+    """Go through a log as the server that writes it tells it, `source`; as `verified_files`.
+
+    A line's digest is that of the line that its record makes. What a loss of power left of a line is not told, and taken as the
+    server says it.
+    """
+    lines = (Line(Path(), line_of(record), record) for record in records)
+    found = _Verification(lines, after, head, has_torn=False).verdict()
+    return found if found.file is None else found._replace(file=source)
 
 
 class _Verification:
     """One pass over the lines. What cannot be read is kept until the next line tells whether a server found it torn."""
 
-    def __init__(self, files: Sequence[Path], after: str | None, head: str | None) -> None:
-        self._lines = read_lines(files)
+    def __init__(self, lines: Iterable[Line], after: str | None, head: str | None, *, has_torn: bool = True) -> None:
+        self._lines = lines
+        self._has_torn = has_torn
         self._after = after
         self._wanted_head = head
         self._is_head_there = head is None or head == after
@@ -112,7 +135,8 @@ class _Verification:
             self._unread.append(line.raw)
             return sum(map(len, self._unread)) <= _TORN_BYTES_MAX or self._break()
         if self._unread or record.event is Event.TORN:
-            if record.event is not Event.TORN or record.torn != _torn_end(self._unread):
+            is_found = record.torn == _torn_end(self._unread) or not self._has_torn
+            if record.event is not Event.TORN or not is_found:
                 return self._break()
             self._torn.append(record.number)
             self._unread = []

@@ -51,7 +51,7 @@ class Event(StrEnum):
 
     BEGUN: a change is about to be made, or something to be disclosed; a line that names its number in `of` tells how it ended.
     DONE: it was made. FAILED: it was refused after it was allowed, or failed. UNKNOWN: nobody knows whether it was made.
-    REFUSED: somebody asked to be shown what is kept from them, and was not. OPENED, CLOSED: a server began to write here, and
+    REFUSED: somebody asked for what is kept from them, and did not get it. OPENED, CLOSED: a server began to write here, and
     ended. TORN: what stands before this line was not written whole. REMOVED: an older file is about to be removed, because no
     more are kept.
     """

@@ -1,11 +1,11 @@
-"""The command `keyplan audit-log`: reads and verifies the log of a server, from its files, and that of a registry.
+"""The command `keyplan audit-log`: reads and verifies the log of a server, from its files or of itself, and that of a registry.
 
 The options by which a server is told to write one are here, too, and how a command writes what it discloses itself.
 """
 
 import os
 import pwd
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,10 +14,19 @@ from typing import Annotated, NamedTuple, TypeVar
 import msgspec
 import typer
 
-from keyplan.audit_log import AuditLog, AuditRecord, Event, FileVerdict, Rotation, read_lines, verified_files
+from keyplan.audit_log import (
+    AuditLog,
+    AuditRecord,
+    Event,
+    FileVerdict,
+    Rotation,
+    read_lines,
+    verified_files,
+    verified_records,
+)
 from keyplan.cli.failures import end_with_findings
 from keyplan.cli.output import print_answer, print_grid, print_json
-from keyplan.cli.registries import RegistryOptions
+from keyplan.cli.registries import RegistryOptions, authority, token_of
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
 from keyplan.keyspace import AuditItem, RegistryOperations
@@ -28,6 +37,9 @@ T = TypeVar("T")
 
 _REGISTRY: str = "keyspaces"
 """The service whose acts the log of a registry has."""
+
+_SERVERS = ("http://", "https://", "unix:")
+"""What the URL of a server begins with."""
 
 _SYNCS = {"always": True, "never": False}
 _ENDS = frozenset({Event.DONE, Event.FAILED, Event.UNKNOWN})
@@ -125,9 +137,13 @@ class Told(NamedTuple):
 
 
 def audit_log_command(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="FILE...", help="The files of a server's log, in any order.", show_default=False),
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE|URL...",
+            help="The files of a server's log, in any order; or the server that writes it.",
+            show_default=False,
+        ),
     ] = None,
     *,
     shown: Filter,
@@ -148,21 +164,26 @@ def audit_log_command(
     ] = None,
     at: RegistryOptions,
 ) -> None:
-    """Print an audit log, or verify that it is whole: a server's, from its files; without FILE that of a registry.
+    """Print an audit log, or verify that it is whole: a server's, from its files, or from itself; else that of a registry.
 
     The log of `keyplan serve --audit-log FILE` has a line before each change, and one with its outcome; they are shown as one.
     That of a registry stands in its store. A change is shown where its outcome stands; one without an outcome comes last.
     """
     if (head or behind) and not verify:
         raise InvalidInputError(source="--head" if head else "--behind", problem="it is for --verify: give both")
-    if files:
-        if at.is_store_typed or at.token_file:
-            other = "--store" if at.is_store_typed else "--token-file"
-            raise InvalidInputError(source=other, problem="FILE is the log of a server: give one of both")
-        if verify:
-            _show_file_verdict(verified_files(files, after=_digest(behind), head=_digest(head)), json=at.json)
-        else:
-            _print_records(_changes(files, after), shown.test(), limit, json=at.json)
+    if sources:
+        if at.is_store_typed:
+            raise InvalidInputError(source="--store", problem="FILE is the log of a server: give one of both")
+        urls = [one for one in sources if one.startswith(_SERVERS)]
+        if urls and len(sources) > 1:
+            raise InvalidInputError(source=urls[0], problem="a server tells all of its log: give it alone")
+        if at.token_file and not urls:
+            raise InvalidInputError(source="--token-file", problem="FILE is read here: leave it out, or give a URL")
+        with _opened(sources, at.token_file) as log:
+            if verify:
+                _show_file_verdict(log.verdict(_digest(behind), _digest(head)), json=at.json)
+            else:
+                _print_records(_changes(log.records(after), after), shown.test(), limit, json=at.json)
         return
     if behind:
         raise InvalidInputError(source="--behind", problem="the log of a registry is whole in its store: leave it out")
@@ -176,13 +197,37 @@ def audit_log_command(
 # ---- a server's ------------------------------------------------------------------------------------------------------
 
 
-def _changes(files: list[Path], after: int) -> Iterator[AuditRecord]:
+class _Log(NamedTuple):
+    """A server's log, wherever it is read: what yields its records, at least those behind a number, and what verifies it."""
+
+    records: Callable[[int], Iterable[AuditRecord]]
+    verdict: Callable[[str | None, str | None], FileVerdict]
+
+
+@contextmanager
+def _opened(sources: Sequence[str], token_file: Path | None) -> Iterator[_Log]:
+    url = sources[0]
+    if not url.startswith(_SERVERS):
+        files = [Path(one) for one in sources]
+        yield _Log(
+            lambda _after: (line.record for line in read_lines(files) if line.record is not None),
+            lambda behind, head: verified_files(files, after=behind, head=head),
+        )
+        return
+    # Why here: importing httpx takes as long as all the rest.
+    from keyplan.client import HttpAuditLog  # noqa: PLC0415
+
+    with HttpAuditLog(url, token=token_of(token_file), verify=authority()) as log:
+        yield _Log(
+            lambda after: log.records(after=after),
+            lambda behind, head: verified_records(log.records(), source=url, after=behind, head=head),
+        )
+
+
+def _changes(records: Iterable[AuditRecord], after: int) -> Iterator[AuditRecord]:
     """Yield the records behind a number; a beginning only where its end is not there, and then last."""
     begun: dict[int, AuditRecord] = {}
-    for line in read_lines(files):
-        record = line.record
-        if record is None:
-            continue
+    for record in records:
         if record.event is Event.BEGUN:
             begun[record.number] = record
             continue

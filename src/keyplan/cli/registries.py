@@ -41,10 +41,12 @@ __all__ = [
     "ExpectedOption",
     "NameArgument",
     "RegistryOptions",
+    "authority",
     "configure",
     "expected_identity",
     "init",
     "print_key_space",
+    "token_of",
     "user_name",
 ]
 
@@ -130,7 +132,7 @@ class RegistryOptions(NamedTuple):
         # Why here: importing httpx takes as long as all the rest.
         from keyplan.client import HttpKeySpaces  # noqa: PLC0415
 
-        with HttpKeySpaces(server, token=_token(self.token_file), verify=_authority()) as behind_http:
+        with HttpKeySpaces(server, token=token_of(self.token_file), verify=authority()) as behind_http:
             yield behind_http
 
     @property
@@ -166,13 +168,14 @@ def user_name() -> str:
         return ""
 
 
-def _token(path: Path | None) -> str | None:
+def token_of(path: Path | None) -> str | None:
+    """Return the token that a server is asked with: of a file, or of KEYPLAN_TOKEN; None without one."""
     if path is None:
         return os.environ.get(TOKEN_VARIABLE) or None
     return read_text(path).strip()
 
 
-def _authority() -> ssl.SSLContext | bool:
+def authority() -> ssl.SSLContext | bool:
     """Return the authorities that are trusted: those in the file of KEYPLAN_SERVER_CA, or the public ones."""
     path = os.environ.get(AUTHORITY_VARIABLE)
     if not path:

@@ -6,7 +6,8 @@ application that took it for "no registry" would write to its default prefix for
 """
 
 import json
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 import httpx
 
@@ -23,10 +24,12 @@ from keyplan.errors import (
 )
 from keyplan.operations import Asked
 
-__all__ = ["ENGINE", "Conversation"]
+__all__ = ["ENGINE", "Conversation", "HttpClient"]
 
 ENGINE: Final = "registry over http"
 """What errors name as the engine."""
+
+_TIMEOUT_SECONDS: Final = 10.0
 
 _KEEP_ALIVE_SECONDS: Final = 2.0
 """Why: servers close idle connections after five; a write sent on a closing one has an unknown outcome."""
@@ -134,6 +137,30 @@ class Conversation:
         if status >= 500 and method != "GET" and not (status == 503 and code):
             return CommitOutcomeUnknownError(engine=ENGINE, mutations=1)
         return EngineUnavailableError(engine=ENGINE, problem=f"{self._url} answered {status}")
+
+
+class HttpClient:
+    """A client of a keyplan server: something that has a conversation, to be closed, or used in a `with` block.
+
+    `url` is http://HOST:PORT, https://HOST or unix:PATH. `verify` is an ssl.SSLContext for a private authority.
+    """
+
+    def __init__(
+        self, url: str, *, token: str | None = None, timeout_seconds: float = _TIMEOUT_SECONDS, verify: Any = True
+    ) -> None:
+        self.conversation = Conversation(url, token=token, timeout_seconds=timeout_seconds, verify=verify)
+
+    def close(self) -> None:
+        """Close the connections. Closing twice is harmless."""
+        self.conversation.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def _error_in(answer: httpx.Response) -> tuple[str, str, dict[str, Any]]:

@@ -1,10 +1,9 @@
 """The registry's operations over HTTP, with the signatures and errors of `keyplan.keyspace.KeySpaces`."""
 
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from keyplan.client.conversation import Conversation
+from keyplan.client.conversation import HttpClient
 from keyplan.client.remote import Remote, read_done
 from keyplan.errors import KeySpaceNotFoundError
 from keyplan.keyspace import Ensured, Header, KeySpace, RegistryOperations
@@ -12,37 +11,19 @@ from keyplan.operations import Operation, Place, operations_of
 
 __all__ = ["HttpKeySpaces"]
 
-_TIMEOUT_SECONDS: Final = 10.0
 _NAME_CHARACTERS_MAX: Final = 1_000
 """Why: longer ones are no key space's, and a URL has an end."""
 
 _OPERATIONS: Final = operations_of(RegistryOperations)
 
 
-class HttpKeySpaces(Remote, RegistryOperations):
+class HttpKeySpaces(HttpClient, Remote, RegistryOperations):
     """The registry of a keyplan server. Close it, or use it in a `with` block. Safe for use by several threads.
 
     `url` is http://HOST:PORT, https://HOST or unix:PATH. `verify` is an ssl.SSLContext for a private authority. Every method
     raises what the same method of `KeySpaces` raises, and EngineUnavailableError, CommitOutcomeUnknownError or
     UnauthorizedError for what can go wrong on the way. Nothing is sent twice.
     """
-
-    def __init__(
-        self, url: str, *, token: str | None = None, timeout_seconds: float = _TIMEOUT_SECONDS, verify: Any = True
-    ) -> None:
-        self.conversation = Conversation(url, token=token, timeout_seconds=timeout_seconds, verify=verify)
-
-    def close(self) -> None:
-        """Close the connections. Closing twice is harmless."""
-        self.conversation.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def create(
         self,

@@ -6,7 +6,7 @@ A service is an entry point of the group `keyplan.services`: a name and `build(c
 from keyplan.server.access import Access, Caller, Role, Token, caller_of, require_admin
 from keyplan.server.answers import AnswerError, JsonAnswer, answer_error_of, body_of, failure
 from keyplan.server.application import BUILT_IN_SERVICES, Application, service_builders
-from keyplan.server.auditing import NotingEngine, ServiceAudit, asker_of, note_answer
+from keyplan.server.auditing import NotingEngine, ServiceAudit, asker_of, note_access_file, note_answer
 from keyplan.server.bounds import BODY_BYTES_MAX, HEADER_BYTES_MAX, EdgeBounds
 from keyplan.server.closing import Closing
 from keyplan.server.confined import WHOLE_STORE, CallerStore, Stores, index_state_areas, layout_areas
@@ -77,6 +77,7 @@ __all__ = [
     "failure",
     "index_state_areas",
     "layout_areas",
+    "note_access_file",
     "note_answer",
     "read_tokens",
     "require_admin",

@@ -27,6 +27,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from keyplan.access import Policy, Principal, Target
+from keyplan.audit_log import AuditLog
 from keyplan.operations import Act
 from keyplan.server.answers import AnswerError
 from keyplan.server.guessing import Guesses
@@ -164,6 +165,9 @@ class Access:
     def allows(self, caller: Caller, act: Act, on: Target) -> bool:
         """Tell whether a caller may act on a target. Without an access file, roles decide elsewhere."""
         return True
+
+    def noted_in(self, log: AuditLog) -> None:
+        """Have changes of who may do what stand in an audit log. Without an access file there are none while a server runs."""
 
     def described(self) -> dict[str, Any]:
         """Return who may ask and as what, for the server's log."""

@@ -97,6 +97,7 @@ class Application:
         refusals = RefusalLog(monotonic=clock.monotonic)
         if audit_log is not None:
             engine = NotingEngine(engine)
+            access.noted_in(audit_log)
         # Why here: whatever a service is given leads through it, so that no protocol has a way past a quota.
         stores = Stores(QuotaEngine(engine, clock=clock), access)
         given = settings or {}

@@ -20,6 +20,7 @@ from contextvars import ContextVar
 from enum import Enum
 from typing import Any, Final
 
+from keyplan.access import AccessFile, PrincipalChange
 from keyplan.audit_log import REVISIONS_MAX, Asker, AuditLog, Event, Notice
 from keyplan.engine import (
     SYSTEM_CLOCK,
@@ -39,7 +40,16 @@ from keyplan.server.allowances import Allowances
 from keyplan.server.answers import AnswerError
 from keyplan.server.logs import LOGGER
 
-__all__ = ["REFUSALS_MAX", "NotedChange", "NotingEngine", "ServiceAudit", "asker_of", "log_notice", "note_answer"]
+__all__ = [
+    "REFUSALS_MAX",
+    "NotedChange",
+    "NotingEngine",
+    "ServiceAudit",
+    "asker_of",
+    "log_notice",
+    "note_access_file",
+    "note_answer",
+]
 
 REFUSALS_MAX: Final = 20
 """Lines about refusals that somebody may cause at once. Why: a log that is filled keeps everybody else from changing things."""
@@ -254,11 +264,11 @@ class ServiceAudit:
     ) -> None:
         """Write the line that somebody was not let change what they asked for: of a change that does not begin.
 
-        For who may change other things; who may change nothing is not to fill the log. It is waited for, so that they are no
-        faster than those whose changes are made. Raises nothing: what is refused stays refused.
+        For who may change other things; who may change nothing is to leave none. Of somebody who is refused again and again few
+        are written: see REFUSALS_MAX. Raises nothing: what is refused stays refused.
         """
         change = self._change(declared, asker, arguments, request)
-        if change is not None:
+        if change is not None and self._refusals.take_if_left(asker.who):
             with suppress(AuditLogError), _reported():
                 await asyncio.shield(asyncio.wrap_future(change.refused(error)))
 
@@ -332,6 +342,22 @@ def _code_of(error: BaseException) -> str:
         if isinstance(found, str | int) and found:
             return str(found)
     return "internal_error"
+
+
+def note_access_file(log: AuditLog, file: AccessFile) -> None:
+    """Have a line written for each principal that comes, goes or changes in an access file, before that counts.
+
+    Who changed the file, the system knows; the lines say what the server took in, and when.
+    """
+
+    def note(changes: Sequence[PrincipalChange]) -> None:
+        for change in changes:
+            facts = {"act": f"{change.act} principal", "subject": f"{change.name}: {change.what}".removesuffix(": ")}
+            # Why not waited for: it is seen in the course of a request, by the loop that answers all others.
+            with suppress(AuditLogError), _reported():
+                log.append(Event.DONE, known_by="access file", service="server", operation="accessFile", **facts)
+
+    file.tell(note)
 
 
 def log_notice(notice: Notice) -> None:

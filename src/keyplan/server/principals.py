@@ -19,10 +19,12 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from keyplan.access import EVERYTHING, AccessFile, Policy, Principal, Target, idle_grants
+from keyplan.audit_log import AuditLog
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import AccessDeniedError, InvalidInputError
 from keyplan.operations import Act
 from keyplan.server.access import Access, Caller, Role, caller_in, unauthorized
+from keyplan.server.auditing import note_access_file
 from keyplan.server.logs import LOGGER
 from keyplan.server.peers import peer_of
 from keyplan.server.proxies import is_passed_on
@@ -92,6 +94,9 @@ class PolicyAccess(Access):
 
     def take_in(self, principals: Callable[[], Sequence[Principal]]) -> None:
         self.kept.add(principals)
+
+    def noted_in(self, log: AuditLog) -> None:
+        note_access_file(log, self.file)
 
     def _holder(self, text: str) -> Caller | None:
         at = datetime.fromtimestamp(self.clock.wall(), UTC)

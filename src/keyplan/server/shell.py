@@ -10,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from keyplan.audit_log import AuditRecord
+from keyplan.audit_log import AuditLogOperations, AuditRecord
 from keyplan.engine import Area, KeyRange
 from keyplan.errors import InvalidInputError
 from keyplan.operations import (
@@ -37,10 +37,6 @@ from keyplan.server.service import Service, ServiceContext
 
 __all__ = ["DESCRIPTION", "NEEDS", "Shell", "ShellOperations"]
 
-_NUMBER_MAX: Final = (1 << 63) - 1
-_LINES_MAX: Final = 1_000
-"""Why: so many lines are half a megabyte as a rule, and are read in a few milliseconds."""
-
 
 class Health(msgspec.Struct):
     """That the server can read its store."""
@@ -58,7 +54,7 @@ class Version(msgspec.Struct):
     services: list[str]
 
 
-class ShellOperations:
+class ShellOperations(AuditLogOperations):
     """The operations that every server has."""
 
     @operation("GET", "/health", name="getHealth", needs=Need(Act.READ, NOTHING), answers="It can.")
@@ -86,24 +82,6 @@ class ShellOperations:
     @operation("GET", "/openapi.json", name="getDescription", needs=Need(Act.READ, ITSELF), answers="It.")
     async def description(self) -> dict[str, Any]:
         """Give this description."""
-        raise NotImplementedError
-
-    @operation(
-        "GET",
-        "/audit-log",
-        name="getAuditLog",
-        needs=Need(Act.AUDIT, ITSELF),
-        answers="Lines, by number; 404 where the server has no such log.",
-        failures=(404,),
-        caller=CallerKind.ADMINISTRATOR,
-    )
-    async def audit_log(
-        self,
-        *,
-        after: Annotated[int, Schema("Behind the line of this number.", minimum=0, maximum=_NUMBER_MAX, default=0)] = 0,
-        limit: Annotated[int, Schema("At most so many.", minimum=1, maximum=_LINES_MAX, default=100)] = 100,
-    ) -> list[AuditRecord]:
-        """Read the audit log of the server, its older files too: about a megabyte at once, and nothing behind the last line."""
         raise NotImplementedError
 
 
@@ -160,12 +138,12 @@ class Shell(ShellOperations):
     async def description(self) -> dict[str, Any]:
         return self._description
 
-    async def audit_log(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
+    def audit_log(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
         log = self._context.audit.log
         if log is None:
             raise AnswerError(404, "not_found", "this server keeps no audit log: it was started without --audit-log")
         try:
-            return await self._context.run(log.lines_behind, after, limit=limit)
+            return log.lines_behind(after, limit=limit)
         except InvalidInputError as error:
             # Why without its words: they name files, which are nothing to an auditor.
             raise AnswerError(503, "audit_log_unreadable", "the audit log cannot be read") from error

@@ -25,7 +25,7 @@ from keyplan.audit_log import NO_ROTATION, AuditLog, Notice, Rotation
 from keyplan.engine import SYSTEM_CLOCK, Capability, Clock, Engine, open_engine
 from keyplan.errors import EngineUnavailableError, InvalidInputError, StoreUnreachableError
 from keyplan.secret_keys import KeysOnDemand
-from keyplan.server import ServiceAudit, Token, read_tokens, tokens_of_environment
+from keyplan.server import ServiceAudit, Token, note_access_file, read_tokens, tokens_of_environment
 from keyplan.signals import call_from_signal, told_by_signals, wait_for
 from keyplan.store import Store
 
@@ -79,6 +79,8 @@ def run_server(
         audit = (
             ServiceAudit() if choices.audit_log is None else stack.enter_context(_audited(choices, choices.audit_log))
         )
+        if access is not None and audit.log is not None:
+            note_access_file(audit.log, access)
         keys = KeysOnDemand.of_environment(os.environ)
         store = stack.enter_context(Store(audit.noting(_reached(settings, stop)), secrets=keys))
         rulings = Rulings(
