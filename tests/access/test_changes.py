@@ -21,7 +21,8 @@ users = [7]
 
 
 def changes(after: str, before: str = BEFORE) -> list[tuple[str, str, str]]:
-    return [tuple(one) for one in changes_between(read_policy(before, source="x"), read_policy(after, source="x"))]
+    found = changes_between(read_policy(before, source="x"), read_policy(after, source="x"))
+    return [(one.name, one.act, one.what) for one in found]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from keyplan.server.bounds import BODY_BYTES_MAX, HEADER_BYTES_MAX, EdgeBounds
 from keyplan.server.closing import Closing
 from keyplan.server.confined import WHOLE_STORE, CallerStore, Stores, index_state_areas, layout_areas
 from keyplan.server.gate import allow_body
-from keyplan.server.guessing import Guesses
+from keyplan.server.guessing import Guesses, place_of
 from keyplan.server.listen import LISTEN_DEFAULT
 from keyplan.server.logs import LOGGER, configure_logs
 from keyplan.server.openapi import FAILURE, answers
@@ -79,6 +79,7 @@ __all__ = [
     "layout_areas",
     "note_access_file",
     "note_answer",
+    "place_of",
     "read_tokens",
     "require_admin",
     "serve",

@@ -111,6 +111,89 @@ def test_logins_that_succeed_are_not_bounded() -> None:
         bound.succeeded("1.2.3.4", "bob")
 
 
+def address(number: int) -> str:
+    return f"10.0.{number // 250}.{number % 250}"
+
+
+def is_let_in(bound: LoginBound, client: str, user: str) -> bool:
+    """Whether the next try is taken; it counts as one that fails."""
+    try:
+        bound.begin(client, user)
+    except RefusedError:
+        return False
+    return True
+
+
+def test_many_clients_guess_no_more_passwords_of_one_user_than_a_hundred_a_minute() -> None:
+    clock = FakeClock()
+    bound = LoginBound(clock)
+    assert [is_let_in(bound, address(number), "bob") for number in range(150)] == [True] * 100 + [False] * 50
+    assert is_let_in(bound, address(1), "alice")
+    clock.advance(61)
+    assert is_let_in(bound, address(151), "bob")
+
+
+def test_who_was_let_in_from_somewhere_is_not_locked_out_there_by_strangers() -> None:
+    clock = FakeClock()
+    bound = LoginBound(clock)
+    bound.begin("192.0.2.1", "bob")
+    bound.succeeded("192.0.2.1", "bob")
+    for number in range(120):
+        is_let_in(bound, address(number), "bob")
+    assert not is_let_in(bound, "192.0.2.2", "bob"), "a new address waits"
+    for _ in range(3):
+        bound.begin("192.0.2.1", "bob")
+        bound.succeeded("192.0.2.1", "bob")
+    # There the bound of the address is what it was.
+    assert [is_let_in(bound, "192.0.2.1", "bob") for _ in range(12)] == [True] * 10 + [False] * 2
+    assert not is_let_in(bound, "192.0.2.1", "bob")
+    assert not is_let_in(bound, "192.0.2.1", "bob")
+    clock.advance(61)
+    assert [is_let_in(bound, address(number), "bob") for number in range(101)] == [True] * 100 + [False]
+
+
+def test_a_try_where_somebody_was_let_in_is_none_of_strangers() -> None:
+    bound = LoginBound(FakeClock())
+    bound.begin("192.0.2.1", "bob")
+    bound.succeeded("192.0.2.1", "bob")
+    for _ in range(10):
+        bound.begin("192.0.2.1", "bob")
+    assert [is_let_in(bound, address(number), "bob") for number in range(101)] == [True] * 100 + [False]
+
+
+def test_a_success_gives_back_its_own_try_alone() -> None:
+    bound = LoginBound(FakeClock())
+    for number in range(99):
+        bound.begin(address(number), "bob")
+    bound.begin(address(200), "bob")
+    bound.succeeded(address(200), "bob")
+    assert [is_let_in(bound, address(number), "bob") for number in (201, 202)] == [True, False]
+
+
+def test_a_machine_has_all_addresses_of_its_network() -> None:
+    bound = LoginBound(FakeClock())
+    assert [is_let_in(bound, f"2001:db8::{number:x}", "bob") for number in range(12)] == [True] * 10 + [False] * 2
+    assert is_let_in(bound, "2001:db8:0:1::1", "bob")
+
+
+def test_users_without_an_address_are_counted_apart_from_all() -> None:
+    bound = LoginBound(FakeClock())
+    assert [is_let_in(bound, "", "bob") for _ in range(11)] == [True] * 10 + [False]
+    assert is_let_in(bound, "", "")
+    assert is_let_in(bound, address(1), "bob")
+
+
+def test_names_that_are_made_up_are_forgotten() -> None:
+    clock = FakeClock()
+    bound = LoginBound(clock)
+    for number in range(30_000):
+        user = f"user{number}"
+        bound.begin(address(number % 60_000), user)
+        bound.succeeded(address(number % 60_000), user)
+    kept = vars(bound)
+    assert max(len(kept["_tries"]), len(kept["_proven"])) <= 10_000
+
+
 def test_one_client_cannot_guess_with_many_names() -> None:
     bound = LoginBound(FakeClock())
     for number in range(100):

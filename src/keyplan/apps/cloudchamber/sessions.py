@@ -9,7 +9,7 @@ import secrets
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from starlette.requests import Request
 
@@ -17,12 +17,15 @@ from keyplan.apps.cloudchamber.records import User
 from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, no_session, permission_denied
 from keyplan.engine import Clock
 from keyplan.layout import Versioned
+from keyplan.server import place_of
 
 __all__ = ["COOKIE", "AuthenticatedRequest", "LoginBound", "Session", "SessionTable"]
 
 COOKIE: Final = "CC-Session"
 FAILURES_MAX: Final = 10
 FAILURES_OF_CLIENT_MAX: Final = 100
+FAILURES_OF_USER_MAX: Final = 100
+"""Of all clients together that the user was not let in from. Why: a hundred machines find no more passwords than ten."""
 WINDOW_SECONDS: Final = 60.0
 """Why: ten guesses a minute find no password; a person who mistypes has another try."""
 SESSIONS_SHARE: Final = 10
@@ -180,16 +183,21 @@ class AuthenticatedRequest:
 
 
 class LoginBound:
-    """Bounds the guesses of passwords: by client and user, and by client. Every try counts until it has succeeded."""
+    """Bounds the guesses of passwords: by client and user, by client, and by user. Every try counts until it has succeeded.
+
+    The bound of a user is on clients that user has not been let in from: a stranger who guesses, from however many addresses,
+    keeps nobody out from where they work. `client` is an address; of IPv6 its network counts.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._tries: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
+        self._tries: OrderedDict[_Counted, deque[float]] = OrderedDict()
+        self._proven: OrderedDict[_Counted, None] = OrderedDict()
 
     def begin(self, client: str, user: str) -> None:
         """Count a try. Raises RefusedError (429) when there were too many in the last minute."""
-        now = self._clock.monotonic()
-        for key, most in (((client, ""), FAILURES_OF_CLIENT_MAX), ((client, user), FAILURES_MAX)):
+        now, bounds = self._clock.monotonic(), self._bounds(client, user)
+        for key, most in bounds.items():
             tries = self._tries.setdefault(key, deque())
             self._tries.move_to_end(key)
             while tries and tries[0] <= now - WINDOW_SECONDS:
@@ -197,17 +205,37 @@ class LoginBound:
             if len(tries) >= most:
                 wait = str(int(tries[0] + WINDOW_SECONDS - now) + 1)
                 raise RefusedError(429, "too many failed logins, try again later", headers={"Retry-After": wait})
-        for key in ((client, ""), (client, user)):
+        for key in bounds:
             self._tries[key].append(now)
         while len(self._tries) > COUNTED_MAX:
             self._tries.popitem(last=False)
 
     def succeeded(self, client: str, user: str) -> None:
-        """Forget the tries of who turned out to know the password."""
-        self._tries.pop((client, user), None)
-        everybody = self._tries.get((client, ""))
-        if everybody:
-            everybody.pop()
+        """Forget the tries of who turned out to know the password, and remember that it was from there."""
+        both, *others = self._bounds(client, user)
+        self._tries.pop(both, None)
+        for key in others:
+            if tries := self._tries.get(key):
+                tries.pop()
+        self._proven[both] = None
+        self._proven.move_to_end(both)
+        if len(self._proven) > COUNTED_MAX:
+            self._proven.popitem(last=False)
+
+    def _bounds(self, client: str, user: str) -> dict["_Counted", int]:
+        """Return what a try counts for, and how many may."""
+        place = place_of(client)
+        both = _Counted(place, user)
+        bounds = {both: FAILURES_MAX, _Counted(place, None): FAILURES_OF_CLIENT_MAX}
+        # Why without counting them: who mistypes where they work takes nothing from who is elsewhere.
+        return bounds if both in self._proven else {**bounds, _Counted(None, user): FAILURES_OF_USER_MAX}
+
+
+class _Counted(NamedTuple):
+    """What tries are counted for; None: of all clients, of all users."""
+
+    client: str | None
+    user: str | None
 
 
 def _mark(raw: bytes) -> bytes:
