@@ -120,12 +120,12 @@ def change_principal(
     known = changed = _named(principals, name)
     for key, elements in (removed or {}).items():
         for element in elements:
-            wanted = _READERS[key](element, source=key)
+            wanted = _read(key, element, key)
             text = _without_element(text, name, key, wanted, source)
             changed = _with_list(changed, key, [one for one in _list_of(changed, key) if one != wanted])
     for key, elements in (added or {}).items():
         for element in elements:
-            wanted = _READERS[key](element, source=key)
+            wanted = _read(key, element, key)
             there = _list_of(changed, key)
             if wanted not in there:
                 text = _with_new_element(text, name, key, wanted, source)
@@ -219,6 +219,11 @@ def _table_of(text: str, name: str, source: str) -> Table:
     return next(table for table in tables_of(text, source=source) if table.name == name)
 
 
+def _read(key: str, element: Any, source: str) -> Any:
+    """Return an element of a list, as a principal has it. Raises InvalidInputError."""
+    return _READERS[key](element, source=source)
+
+
 def _statement_of(table: Table, key: str) -> Statement | None:
     return next((one for one in table.statements if one.key == key), None)
 
@@ -255,7 +260,7 @@ def _without_element(text: str, name: str, key: str, element: object, source: st
     lines = text.replace("\r\n", "\n").split("\n")
     statement = _statement_of(_table_of(text, name, source), key)
     values = [] if statement is None else statement.value
-    found = [at for at, value in enumerate(values) if _READERS[key](value, source=source) == element]
+    found = [at for at, value in enumerate(values) if _read(key, value, source) == element]
     if statement is None or not found:
         there = ", ".join(map(str, values)) or "nothing"
         raise InvalidInputError(source=key, problem=f"{element} is not among those of {name}, which are: {there}")
