@@ -16,6 +16,7 @@ from keyplan.access import change_access_file, change_principal, remove_principa
 from keyplan.audit_log import AuditLog, read_lines, verified_files
 from keyplan.engine import MemoryEngine
 from keyplan.server import Application, PolicyAccess, etcd_v2, etcd_v3
+from keyplan.server.auditing import REFUSALS_MAX
 from keyplan.testing.faults import FakeClock
 from tests.attacks import hepnos
 from tests.attacks.form import Attacker
@@ -191,3 +192,17 @@ def test_a_change_of_the_access_file_has_its_lines_before_it_counts(tmp_path: Pa
     ]
     assert [line[1] for line in told[2:]] == ["setEtcdKey", "setEtcdKey"]
     assert verified_files([log]).is_whole
+
+
+def test_who_is_refused_again_and_again_leaves_few_lines(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    with MemoryEngine() as engine, AuditLog(log, wall=lambda: 0.0, syncs=False) as audit_log:
+        clock = FakeClock()
+        access = PolicyAccess.of_file(World(engine, tmp_path / "access.toml").file, clock=clock)
+        with GatewayServer(engine, access=access, clock=clock, audit_log=audit_log) as server:
+            headers = {"Authorization": f"Bearer {TOKENS['shop']}"}
+            with httpx.Client(base_url=f"{server.url}/v2/keys", headers=headers) as client:
+                for _ in range(REFUSALS_MAX + 5):
+                    assert client.put(BANK.known, data={"value": "1"}).status_code == 401
+                assert client.put(SHOP.known, data={"value": "1"}).is_success
+    assert [line[0] for line in lines_in(log, "shop")] == ["refused"] * REFUSALS_MAX + ["begun", "done"]

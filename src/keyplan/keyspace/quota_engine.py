@@ -7,7 +7,7 @@ space is opened for them. Each commit that comes to keys of a key space with a q
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from threading import Lock
 from typing import Final, NamedTuple
 
@@ -155,8 +155,10 @@ class QuotaEngine(WrappedEngine):
             if not row.is_read or row.value == _NO_QUOTA:
                 continue
             record = value_of(state, "records", row.key)
-            if record is not None and record.is_read and record.value.state is not State.DELETED:
-                one = record.value
+            if record is None or not record.is_read or record.value.state is State.DELETED or not record.value.prefix:
+                continue
+            one = record.value
+            with suppress(ValueError):
                 yield _Bounded(bytes.fromhex(one.prefix), one.name, one.generation), row.value, one.application
 
     def _budget(self, known: QuotaBudget | None, bounded: _Bounded, quota: Quota, application: str) -> QuotaBudget:

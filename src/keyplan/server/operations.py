@@ -105,11 +105,12 @@ class Responder:
     async def _perform_noted(
         self, request: Request, operation: Operation, target: Any, arguments: Mapping[str, Any]
     ) -> Response:
-        if operation.noted is None:
+        refusal = None if operation.change is None else await self.refusal_of_change(operation, target, arguments)
+        is_noted = operation.noted is not None and self.context.audit.log is not None
+        if not is_noted and refusal is None:
             return await self.perform(request, operation, target, arguments)
         # Why here: whoever is refused has changed nothing, and whoever is answered stands in the audit log by then.
         asker, request_id = self.asker_of(request), request.scope.get(REQUEST_ID, "")
-        refusal = None if operation.change is None else self.refusal_of_change(operation, target, arguments)
         if refusal is not None:
             if refusal.is_noted:
                 await self.context.audit.refused_change(operation, asker, arguments, refusal.error, request=request_id)
@@ -134,7 +135,9 @@ class Responder:
         For an operation whose caller's right hangs on its arguments; nobody is refused here by default.
         """
 
-    def refusal_of_change(self, operation: Operation, target: Any, arguments: Mapping[str, Any]) -> Refusal | None:
+    async def refusal_of_change(
+        self, operation: Operation, target: Any, arguments: Mapping[str, Any]
+    ) -> Refusal | None:
         """Return what a change is refused with before it begins; None: it begins.
 
         For a service whose stores of callers would refuse it: what is known before has one line in the audit log, or none, in

@@ -131,9 +131,15 @@ class _Responder(Responder):
         served: _ServedDatabases = request.state.served
         return served
 
-    def refusal_of_change(self, operation: Operation, target: Any, arguments: Mapping[str, Any]) -> Refusal | None:
+    async def refusal_of_change(
+        self, operation: Operation, target: Any, arguments: Mapping[str, Any]
+    ) -> Refusal | None:
         served: _ServedDatabases = target
-        return None if served.may_change(**arguments) else served.refusal(operation)
+        if served is self._whole:
+            return None
+        # Why in a thread: of many keys each is looked for.
+        may_change = await self.context.run(lambda: served.may_change(**arguments))
+        return None if may_change else served.refusal(operation)
 
     async def read(self, request: Request, operation: Operation, kind: Any) -> bytes:
         content_type = request.headers.get("content-type", "")
