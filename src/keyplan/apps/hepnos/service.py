@@ -179,11 +179,18 @@ class _ServedDatabases(DatabaseOperations):
         return None if digest is None or not self._databases.has(Kind(kind)) else digest
 
     def may_change(
-        self, kind: Kind, keys: Sequence[bytes] = (), changes: Changes | None = None, **_others: object
+        self,
+        kind: Kind,
+        keys: Sequence[bytes] = (),
+        changes: Changes | None = None,
+        mode: str = MODES[0],
+        **_others: object,
     ) -> bool:
         """Tell whether who asks may make a change of these arguments. Raises InvalidInputError."""
         if changes is None:
-            return self._databases.may_change(kind, read=(), written=keys, removed=())
+            # Why none of "exist": what lies outside is not there, and is left as what is missing is.
+            written = () if mode == "exist" else keys
+            return self._databases.may_change(kind, read=(), written=written, removed=())
         return self._databases.may_change(
             kind,
             read=[*whole(changes.absent), *whole(changes.unchanged)],
