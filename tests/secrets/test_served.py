@@ -1,13 +1,16 @@
 """A server that has keys seals what its services keep: CloudChamber's password hashes, the broker's passwords."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from keyplan import Secret
 from keyplan.apps.cloudchamber import CloudChamber
-from keyplan.apps.patroni import Broker
+from keyplan.apps.patroni import Broker, Member, MemberKey
 from keyplan.apps.patroni.service import build
 from keyplan.apps.runm import Runm
 from keyplan.engine import KeyRange, MemoryEngine
+from keyplan.layout import describe, layout_of_description, plain_value
 from keyplan.maintenance import rotate_secrets, secret_counts
 from keyplan.server import Application, Service, ServiceContext
 from keyplan.store import Store
@@ -58,7 +61,9 @@ def test_a_server_hands_its_keys_to_the_service_broker() -> None:
 
 def test_no_table_of_a_shipped_application_has_secrets_that_cannot_be_sealed() -> None:
     layouts: Mapping[str, set[str]] = {
-        layout.spec.name: {name for name, table in layout.bound().tables.items() if table.seal is not None}
+        layout.spec.name: {
+            name for name, table in layout.bound().tables.items() if table.seal is not None and table.spec.is_sealed
+        }
         for layout in (CloudChamber, Broker, Runm)
     }
     assert layouts == {
@@ -68,5 +73,24 @@ def test_no_table_of_a_shipped_application_has_secrets_that_cannot_be_sealed() -
     }
     for layout in (CloudChamber, Broker, Runm):
         for table in layout.bound().tables.values():
-            if table.seal is not None:
+            if table.seal is not None and table.spec.is_sealed:
                 table.seal.check()
+
+
+def test_what_patroni_writes_itself_is_masked_and_never_sealed() -> None:
+    url = "postgres://replicator:swordfish@10.0.0.1:5432/postgres"
+    with MemoryEngine() as engine:
+        store = Store(engine, secrets=keys("k1"))
+        broker = Broker(store)
+        broker.members.put(MemberKey("c1", "m1"), Member(role="replica", conn_url=Secret(url)), lease=store.lease(60))
+        assert rotate_secrets(store, broker).records == 0
+        assert [each.table for each in secret_counts(store, broker) if each.table == "members"] == []
+        raw = engine.value(b"/service/c1/members/m1")
+        assert raw is not None
+        assert json.loads(raw)["conn_url"] == url
+        member = broker.members.require(MemberKey("c1", "m1"))
+        assert member.address == "10.0.0.1:5432"
+        assert "swordfish" not in repr(member) + str(plain_value(member))
+        described = layout_of_description(describe(Broker.spec))
+        assert not described.tables["members"].is_sealed
+        assert described.tables["members"].form.secrets == (("conn_url",),)

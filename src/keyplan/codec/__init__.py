@@ -29,7 +29,7 @@ from keyplan.codec.language import (
 from keyplan.codec.numbers import F64, I8, I16, I32, I64, U8, U16, U32, U64, Decimal
 from keyplan.codec.paths import Directory, LevelPath, SlashPath
 from keyplan.codec.plain_forms import ElementForm, EmptyForm, RawForm, TextForm
-from keyplan.codec.positional_names import POSITIONAL_NAMES
+from keyplan.codec.positional_names import POSITIONAL_NAMES, schema_with_names
 from keyplan.codec.sealing import (
     Envelope,
     SecretCipher,
@@ -53,6 +53,7 @@ from keyplan.codec.secrets import (
     decoded_from,
     envelope_of_plain,
     envelope_of_secret,
+    plain_of_secret,
     sealed_secret,
     secret_of_plain,
 )
@@ -148,9 +149,11 @@ __all__ = [
     "is_self_delimiting",
     "literal",
     "marked",
+    "plain_of_secret",
     "pydantic_problem",
     "register_element",
     "registered_elements",
+    "schema_with_names",
     "sealed_secret",
     "secret_of_plain",
     "secrets_in",

@@ -48,7 +48,8 @@ class BoundTable:
         """Return how its secrets are opened with these keys, whatever keys the table has itself; None without secrets."""
         if not self.form.secrets:
             return None
-        return TableSeal(self.layout.spec.sealed_as, self.name, self.keys, self.form, cipher)
+        own = cipher if self.spec.is_sealed else None
+        return TableSeal(self.layout.spec.sealed_as, self.name, self.keys, self.form, own)
 
     @cached_property
     def encoded_record(self) -> "RecordEncoder[IndexEntry]":

@@ -63,6 +63,7 @@ def canonical_description(spec: LayoutSpec) -> bytes:
     described.pop("sealed_as", None)
     for item in described["items"]:
         del item["note"]
+        item.pop("sealed", None)
         if isinstance(item.get("value"), dict):
             item["value"].pop("secrets", None)
             if "schema" in item["value"]:
@@ -161,6 +162,8 @@ def _described_item(item: ItemSpec) -> dict[str, Any]:
                 described["holds_keys"] = [
                     {"path": list(held.path), "base64": held.is_base64} for held in item.holds_keys
                 ]
+            if not item.is_sealed:
+                described["sealed"] = False
         case IndexSpec():
             described |= {
                 "kind": "unique" if item.is_unique else "index",
@@ -198,7 +201,8 @@ def _item_of(described: Mapping[str, Any], *, is_text: bool) -> ItemSpec:
         held = tuple(
             EmbeddedKey(tuple(map(str, h["path"])), bool(h["base64"])) for h in described.get("holds_keys", ())
         )
-        return TableSpec(name, template, shape, form, bool(described["lease"]), tuple(described["place"]), note, held)
+        lease, place, is_sealed = bool(described["lease"]), tuple(described["place"]), described.get("sealed", True)
+        return TableSpec(name, template, shape, form, lease, place, note, held, is_sealed=bool(is_sealed))
     if kind not in ("unique", "index"):
         raise InvalidInputError(
             source="layout", problem="an item is a table, unique, index or counter", kind=kind, name=name

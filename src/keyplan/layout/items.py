@@ -95,6 +95,8 @@ class Table(Item, Generic[K, V]):
     place: the key fields by which a ring of databases places the records.
     holds_keys: attributes that hold whole keys, dotted for nested ones, "" for the value itself: text, bytes, or collections of
         them. A restore below another prefix rewrites them.
+    sealed: False when programs that know nothing of keyplan read or write the records: their secrets are masked, and never
+        sealed in the store.
     """
 
     @overload
@@ -109,6 +111,7 @@ class Table(Item, Generic[K, V]):
         place: str | tuple[str, ...] = (),
         note: str = "",
         holds_keys: str | tuple[str, ...] = (),
+        sealed: bool = True,
     ) -> None: ...
 
     @overload
@@ -123,6 +126,7 @@ class Table(Item, Generic[K, V]):
         place: str | tuple[str, ...] = (),
         note: str = "",
         holds_keys: str | tuple[str, ...] = (),
+        sealed: bool = True,
     ) -> None: ...
 
     def __init__(
@@ -136,6 +140,7 @@ class Table(Item, Generic[K, V]):
         place: str | tuple[str, ...] = (),
         note: str = "",
         holds_keys: str | tuple[str, ...] = (),
+        sealed: bool = True,
     ) -> None:
         self.template = template
         self.key = key
@@ -145,6 +150,7 @@ class Table(Item, Generic[K, V]):
         self.has_lease = lease
         self.place = (place,) if isinstance(place, str) else place
         self.note = note
+        self.is_sealed = sealed
 
     @overload
     def __get__(self, layout: None, owner: type) -> Self: ...
@@ -170,7 +176,10 @@ class Table(Item, Generic[K, V]):
             _check_place(placed, template, self.name)
         form = value_form_of(self.value, form=self.form, is_text=is_text)
         held = embedded_keys_of(self.holds_keys, form, self.name)
-        return TableSpec(self.name, template, key_shape_of(self.key), form, self.has_lease, self.place, self.note, held)
+        shape = key_shape_of(self.key)
+        return TableSpec(
+            self.name, template, shape, form, self.has_lease, self.place, self.note, held, is_sealed=self.is_sealed
+        )
 
 
 class _AnyIndex(Item, Generic[Q, K, V]):

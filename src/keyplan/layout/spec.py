@@ -66,7 +66,8 @@ class TableSpec:
     """Records of one kind, one key each.
 
     `place` names the key fields (perhaps with an attribute) by which a ring of databases places a record. `has_lease` says
-    that records hang on leases. `holds_keys` are the places in values where whole keys stand.
+    that records hang on leases. `holds_keys` are the places in values where whole keys stand. Without `is_sealed`, secrets are
+    masked and stay in clear in the store.
     """
 
     name: str
@@ -77,6 +78,7 @@ class TableSpec:
     place: tuple[str, ...] = ()
     note: str = ""
     holds_keys: tuple[EmbeddedKey, ...] = ()
+    is_sealed: bool = True
 
 
 class Origin(Enum):

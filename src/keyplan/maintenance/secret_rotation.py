@@ -77,7 +77,7 @@ class SecretCounts:
 
 
 def secret_counts(store: Store | Engine, layout: Layout | BoundLayout) -> list[SecretCounts]:
-    """Count the secrets of each table of a layout that has any, by the ids of their keys. No key is needed, and none opened.
+    """Count the secrets of each table of a layout whose secrets are sealed, by the ids of their keys. No key is needed.
 
     Batch by batch, each as of its own moment. Raises LayoutError for a table whose form does not tell where its secrets stand.
     """
@@ -115,7 +115,9 @@ def _count(counts: SecretCounts, seal: TableSeal, raw_value: bytes) -> None:
 
 
 def _with_secrets(bound: BoundLayout) -> list[tuple[BoundTable, TableSeal]]:
-    return [(table, table.seal) for table in bound.tables.values() if table.seal is not None]
+    """The tables whose secrets are sealed where there are keys."""
+    tables = (table for table in bound.tables.values() if table.spec.is_sealed)
+    return [(table, table.seal) for table in tables if table.seal is not None]
 
 
 # ---- the rotation --------------------------------------------------------------------------------------------------------

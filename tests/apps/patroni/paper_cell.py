@@ -9,6 +9,7 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import Self
 
+from keyplan import Secret
 from keyplan.apps.patroni import Broker, Cell, Member, MemberKey, NodeReport, OrderKey, RegistrationKey
 from keyplan.errors import AlreadyExistsError, KeyplanError
 from keyplan.store import Store
@@ -93,7 +94,9 @@ class PaperCells:
             role = "primary"
         except AlreadyExistsError:
             role = "replica"
-        member = Member(role=role, state="running", conn_url=f"postgres://{address}/postgres", xlog_location=100)
+        member = Member(
+            role=role, state="running", conn_url=Secret(f"postgres://{address}/postgres"), xlog_location=100
+        )
         self._broker.members.put(MemberKey(instance, node), member, lease=self._lease)
         self._broker.initializations.put(instance, "7710453740755543520")
 

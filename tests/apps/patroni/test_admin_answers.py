@@ -87,7 +87,7 @@ def administration() -> Administration:
     broker.cells.put("c1", Cell(host="10.0.0.1", availability_zone="z1", capacity=4), lease=lease)
     broker.nodes.put(NodeKey("f1", "n1"), "c1")
     broker.leaders.put("f1", "n1", lease=lease)
-    member = Member(role="master", state="running", conn_url="postgres://10.244.21.8:32768/postgres")
+    member = Member(role="master", state="running", conn_url=Secret("postgres://10.244.21.8:32768/postgres"))
     broker.members.put(MemberKey("f1", "n1"), member, lease=lease)
     broker.bindings.put(BindingKey("f1", "b1"), Binding(service_id="s", plan_id="p", state="ready", app_guid="a"))
     return Administration(store, Kept())

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from keyplan import Secret
 from keyplan.apps.patroni import (
     Binding,
     BindingKey,
@@ -85,7 +86,7 @@ def store() -> Store:
     broker.operations.put("i", Operation(id="x", kind="provision", status="success"))
     lease = store.lease(600, keep_alive=False)
     broker.leaders.put("i", "m", lease=lease)
-    member = Member(conn_url="postgres://h:5432/x", role="primary", state="running")
+    member = Member(conn_url=Secret("postgres://h:5432/x"), role="primary", state="running")
     broker.members.put(MemberKey("i", "m"), member, lease=lease)
     return store
 

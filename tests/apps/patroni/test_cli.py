@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from keyplan import Secret
 from keyplan.apps.patroni import (
     Broker,
     InstanceState,
@@ -40,7 +41,7 @@ def url(tmp_path: Path) -> str:
         broker.nodes.put(NodeKey("f1", "n1"), "c1")
         broker.leaders.put("f1", "n1", lease=lease)
         conn_url = "postgres://replicator:hidden@10.0.0.1:32768/postgres"
-        member = Member(role="master", state="running", conn_url=conn_url, xlog_location=100)
+        member = Member(role="master", state="running", conn_url=Secret(conn_url), xlog_location=100)
         broker.members.put(MemberKey("f1", "n1"), member, lease=lease)
         broker.registrations.put(
             RegistrationKey("postgresql-patroni", "h", "cf-x", 5432), "10.0.0.1:32768", lease=lease

@@ -2,6 +2,7 @@
 
 import pytest
 
+from keyplan import Secret
 from keyplan.apps.patroni import (
     Broker,
     Cell,
@@ -46,7 +47,9 @@ def broker(store: Store, lease: Lease) -> Broker:
     broker.nodes.put(NodeKey("f1", NODE), "c1")
     broker.orders.put(OrderKey("c1", NODE), NodeOrder(instance="f1"))
     broker.leaders.put("f1", NODE, lease=lease)
-    member = Member(role="master", state="running", conn_url="postgres://replicator:secret@10.244.21.8:32768/postgres")
+    member = Member(
+        role="master", state="running", conn_url=Secret("postgres://replicator:secret@10.244.21.8:32768/postgres")
+    )
     broker.members.put(MemberKey("f1", NODE), member, lease=lease)
     broker.registrations.put(
         RegistrationKey("postgresql-patroni", "h", f"cf-{NODE}", 5432), "10.244.21.8:32768", lease=lease

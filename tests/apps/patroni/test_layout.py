@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from keyplan import Secret
 from keyplan.apps.patroni import DEFAULT_IMAGE, Broker, Member, MemberKey, NodeKey, RegistrationKey
 from keyplan.errors import CorruptionError, InvalidKeyError, InvalidRecordError
 from keyplan.layout import BoundLayout, Kind
@@ -127,7 +128,7 @@ def test_the_member_of_the_document_is_read(broker: BoundLayout) -> None:
     assert member == Member(
         role="master",
         state="running",
-        conn_url="postgres://replicator:replicator@10.244.21.8:32768/postgres",
+        conn_url=Secret("postgres://replicator:replicator@10.244.21.8:32768/postgres"),
         api_url="http://127.0.0.1:8008/patroni",
         xlog_location=83886336,
     )
@@ -230,7 +231,10 @@ def test_a_member_is_found_by_the_address_that_it_advertises(broker: BoundLayout
 
 @pytest.mark.parametrize("url", [None, "", "postgres://", "postgres://a\x01b:1/x", "10.0.0.1:5432", "postgres://h:x/"])
 def test_a_member_without_a_readable_address_has_no_entry(broker: BoundLayout, url: str | None) -> None:
-    assert entries_of(broker, "members", MemberKey("f1", FIRST), Member(conn_url=url)) == {}
+    assert (
+        entries_of(broker, "members", MemberKey("f1", FIRST), Member(conn_url=None if url is None else Secret(url)))
+        == {}
+    )
 
 
 def test_an_address_leads_to_its_member(broker: BoundLayout) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import keyplan
+from keyplan import Secret
 from keyplan.apps.patroni import Broker, Cell, Member, MemberKey, NodeReport, OrderKey
 from keyplan.apps.patroni.ports import PortAllocator
 from keyplan.apps.patroni.registrar import Registrar
@@ -125,7 +126,7 @@ def test_a_router_follows_leaders_and_a_returned_port_on_etcd(store: Store) -> N
 
     with store.lease(60) as lease:
         for name, port in (("a", 5001), ("b", 5002)):
-            member = Member(role="replica", state="running", conn_url=f"postgres://10.0.0.1:{port}/postgres")
+            member = Member(role="replica", state="running", conn_url=Secret(f"postgres://10.0.0.1:{port}/postgres"))
             broker.members.put(MemberKey("f1", name), member, lease=lease)
         broker.allocations.put("f1", 33006)
         broker.leaders.put("f1", "a", lease=lease)

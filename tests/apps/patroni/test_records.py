@@ -64,7 +64,7 @@ def test_old_and_new_names_of_the_primary_are_one_role(role: str, *, is_primary:
 
 
 def test_printing_a_member_shows_its_address_and_no_password() -> None:
-    shown = repr(Member(role="master", conn_url="postgres://replicator:secret@10.244.21.8:32768/postgres"))
+    shown = repr(Member(role="master", conn_url=Secret("postgres://replicator:secret@10.244.21.8:32768/postgres")))
     assert "10.244.21.8:32768" in shown
     assert "secret" not in shown
 

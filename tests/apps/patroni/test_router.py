@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from keyplan import Secret
 from keyplan.apps.patroni import Member, MemberKey
 from keyplan.apps.patroni.router_agent import Switchboard
 from keyplan.apps.patroni.router_haproxy import (
@@ -33,8 +34,12 @@ from keyplan.apps.patroni.router_routes import (
 from tests.apps.patroni.greeters import Greeter, greeting, heard
 from tests.servers.etcd import free_port
 
-N1 = Member(role="primary", conn_url="postgres://127.0.0.1:25432/postgres", api_url="http://127.0.0.1:28008/patroni")
-N2 = Member(role="replica", conn_url="postgres://127.0.0.1:25433/postgres", api_url="http://127.0.0.1:28009/patroni")
+N1 = Member(
+    role="primary", conn_url=Secret("postgres://127.0.0.1:25432/postgres"), api_url="http://127.0.0.1:28008/patroni"
+)
+N2 = Member(
+    role="replica", conn_url=Secret("postgres://127.0.0.1:25433/postgres"), api_url="http://127.0.0.1:28009/patroni"
+)
 TO_N1 = Leader("127.0.0.1", 25432, "127.0.0.1:28008")
 TO_N2 = Leader("127.0.0.1", 25433, "127.0.0.1:28009")
 
@@ -90,10 +95,16 @@ def test_health_is_asked_only_where_it_can_be(conn_host: str, api_url: str, heal
 # ---- reads ----------------------------------------------------------------------------------------------------------------
 
 N3 = Member(
-    role="replica", state="running", conn_url="postgres://127.0.0.1:25434/postgres", api_url="http://127.0.0.1:28010/"
+    role="replica",
+    state="running",
+    conn_url=Secret("postgres://127.0.0.1:25434/postgres"),
+    api_url="http://127.0.0.1:28010/",
 )
 FAR = Member(
-    role="replica", state="streaming", conn_url="postgres://10.0.0.9:5432/postgres", api_url="http://127.0.0.1:8008/"
+    role="replica",
+    state="streaming",
+    conn_url=Secret("postgres://10.0.0.9:5432/postgres"),
+    api_url="http://127.0.0.1:8008/",
 )
 TO_N3 = Leader("127.0.0.1", 25434, "127.0.0.1:28010")
 TO_FAR = Leader("10.0.0.9", 5432)

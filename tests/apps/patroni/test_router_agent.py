@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from keyplan import Secret
 from keyplan.apps.patroni import Broker, Member, MemberKey, RouterReport
 from keyplan.apps.patroni.router_agent import Router
 from keyplan.apps.patroni.router_haproxy import HAProxy, find_haproxy
@@ -47,7 +48,7 @@ def say(broker: Broker, name: str, lease: Lease, *, role: str, position: int = 0
     """Let a member of f1 say how it is, as Patroni does in each of its loops."""
     place = PLACES[name]
     conn_url = f"postgres://{place.host}:{place.port}/postgres"
-    member = Member(role=role, state="running", conn_url=conn_url, xlog_location=position)
+    member = Member(role=role, state="running", conn_url=Secret(conn_url), xlog_location=position)
     broker.members.put(MemberKey("f1", name), member, lease=lease)
 
 

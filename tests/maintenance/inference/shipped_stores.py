@@ -117,7 +117,9 @@ def fill_patroni(store: Store, numbers: range) -> None:
         cluster = f"pg-{number}"
         for member in (f"cf-{number}a", f"cf-{number}b"):
             address = f"10.0.{number % 250}.7:{5432 + number}"
-            patroni = Member(role="replica", state="running", conn_url=f"postgres://{address}/postgres", timeline=2)
+            patroni = Member(
+                role="replica", state="running", conn_url=Secret(f"postgres://{address}/postgres"), timeline=2
+            )
             broker.members.insert(MemberKey(cluster, member), patroni, lease=lease)
             broker.registrations.insert(
                 RegistrationKey("postgresql-patroni", f"cell{number % 3}", member, 5432), address, lease=lease

@@ -108,6 +108,7 @@ class Broker(Layout, root="/"):
         value=Member,
         form=OpenJson(Member),
         lease=True,
+        sealed=False,  # Patroni writes it, and its other members read it.
         note='"Each of these keys are created by one patroni process"; 1.3: a TTL of 30 s',
     )
     leaders = Table(

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct, field
 
-from keyplan.codec import Secret, ValueForm
+from keyplan.codec import Secret, ValueForm, plain_of_secret, schema_with_names, secret_of_plain
 from keyplan.errors import CorruptionError, InvalidRecordError
 
 __all__ = [
@@ -69,7 +69,7 @@ class OpenJson(ValueForm[R]):
                 "an unknown field has the name of a declared one", fields=sorted(self._known & set(value.unknown))
             )
         try:
-            fields = msgspec.to_builtins(value)
+            fields = msgspec.to_builtins(value, enc_hook=plain_of_secret)
             fields |= fields.pop("unknown", {})
             raw = msgspec.json.encode(fields)
             # Why: serializing does not look at declared types; a field of the wrong type would be found at the next read.
@@ -83,22 +83,22 @@ class OpenJson(ValueForm[R]):
             fields = msgspec.json.decode(raw, type=dict[str, Any])
             # Why: Patroni writes null for what it has nothing to say about.
             known = {name: part for name, part in fields.items() if name in self._known and part is not None}
-            record = msgspec.convert(known, self._type)
+            record = msgspec.convert(known, self._type, dec_hook=secret_of_plain)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise CorruptionError(problem=f"the value is no JSON of a {self._type.__name__}") from error
         record.unknown = {name: part for name, part in fields.items() if name not in self._known}
         return record
 
     def describe(self) -> dict[str, Any]:
-        return {"form": self.code, "type": self._type.__name__, "schema": msgspec.json.schema(self._type)}
+        return {"form": self.code, "type": self._type.__name__, "schema": schema_with_names(self._type)}
 
 
 class Member(OpenRecord, kw_only=True, omit_defaults=True):
-    """What one Patroni process says about itself. `conn_url` of old versions holds a password: printing hides it."""
+    """What one Patroni process says about itself. `conn_url` of old versions holds a password."""
 
     role: str = ""
     state: str = ""
-    conn_url: str | None = None
+    conn_url: Secret[str] | None = None
     api_url: str | None = None
     conn_address: str | None = None
     version: str | None = None
@@ -113,7 +113,7 @@ class Member(OpenRecord, kw_only=True, omit_defaults=True):
     @property
     def address(self) -> str | None:
         """The `host:port` of the member's PostgreSQL; None when `conn_url` is absent or cannot be read."""
-        return address_of(self.conn_url)
+        return None if self.conn_url is None else address_of(self.conn_url.reveal())
 
     def __repr__(self) -> str:
         shown = {name: getattr(self, name) for name in self.__struct_fields__ if name != "conn_url"}
