@@ -1,8 +1,8 @@
 """The guides are true: who types their commands into a shell, in an empty folder and with nothing set, sees what they say.
 
 All console blocks of a guide run in one bash process, after its Python blocks. A block that begins with a comment that names a
-file, as in `# plant.py`, is that file; all Python blocks together are a program, which runs first. Blocks below
-`<!-- not run: reason -->` are passed over.
+file, as in `# plant.py`, is that file; all Python blocks together, but for those marked `py`, are a program, which runs first.
+Blocks below `<!-- not run: reason -->` are passed over.
 
 Root has a machine for each guide: a network whose ports are all free, processes that end with their first one, and an empty
 `/srv` in memory. So the commands run exactly as they stand. Anybody else has the ports replaced by free ones, and passes
@@ -33,6 +33,7 @@ GUIDES: Final = (
     "backup-and-copy",
     "check-and-repair",
     "cloudchamber",
+    "eight-changes",
     "etcd-gateways",
     "evolution",
     "explorer",
