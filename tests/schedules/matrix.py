@@ -10,6 +10,7 @@ from tests.schedules.matrix_hepnos import HEPNOS_GROUPS
 from tests.schedules.matrix_keyspaces import KEYSPACE_GROUPS
 from tests.schedules.matrix_maintenance import MAINTENANCE_GROUPS
 from tests.schedules.matrix_owners import OWNER_GROUPS
+from tests.schedules.matrix_migrations import MIGRATION_GROUPS
 from tests.schedules.matrix_patroni import PATRONI_GROUPS
 from tests.schedules.matrix_rings import RING_GROUPS
 from tests.schedules.matrix_takeovers import TAKEOVER_GROUPS
@@ -20,6 +21,7 @@ __all__ = ["GROUPS"]
 GROUPS: dict[str, Callable[[], Iterator[Line]]] = {
     **WRITER_GROUPS,
     **MAINTENANCE_GROUPS,
+    **MIGRATION_GROUPS,
     **BATCH_GROUPS,
     **KEYSPACE_GROUPS,
     **OWNER_GROUPS,
