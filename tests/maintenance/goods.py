@@ -173,6 +173,14 @@ def _sort(name: str, good: Good) -> Keyed:
     return Keyed(Sorted(good.kind, name), _ware(good))
 
 
+def _good(ware: Ware) -> Good:
+    return Good(ware.price // 100, ware.code, ware.kind, ware.parts)
+
+
+def _unsort(key: Sorted, ware: Ware) -> Keyed:
+    return Keyed(key.name, _good(ware))
+
+
 def _part(name: str, good: Good) -> Iterator[Keyed]:
     for place, item in enumerate(good.parts):
         yield Keyed(Numbered(name, place), Part(item, good.price * 100))
@@ -222,7 +230,8 @@ class Way:
 
     `sources`, `target`: the places of the old tables and of the new one; `name_at`: which part of a new key is the name of the
     good that it was made of. `key`, `other`: how programs of the new layout spell a good's key, and a record that no function
-    makes, of a number and a code. `takes_new_writers`: before the switch, too; not where a unique entry names a key of the old layout.
+    makes, of a number and a code. `takes_new_writers`: before the switch, too; not where a unique entry names a key of the old
+    layout.
     """
 
     new: type[Layout]
@@ -242,17 +251,18 @@ class Way:
 
     def plan(self, store: Store, *more: str) -> MigrationPlan:
         """Plan it. `more`: further consents."""
-        options = {**self.options, "accepts": [*self.options.get("accepts", ()), *more]}
+        options: dict[str, Any] = {**self.options, "accepts": [*self.options.get("accepts", ()), *more]}
         return plan_migration(store.engine, self.old.bound(), self.new.bound(), **options)
 
 
-def _moving(new: type[Layout], factor: int = 100, table: str = "wares") -> dict[str, Any]:
-    conversion = Conversion(lambda good: _ware(good, factor), f"tests:in-pence-{new.__name__}")
+def _moving(new: type[Layout], factor: int = 100, table: str = "wares", *, has_inverse: bool = False) -> dict[str, Any]:
+    inverse = _good if has_inverse else None
+    conversion = Conversion(lambda good: _ware(good, factor), f"tests:in-pence-{new.__name__}", inverse=inverse)
     return {"conversions": {table: conversion}, "renames": {"goods": table}}
 
 
 WAYS: Final[dict[str, Way]] = {
-    "moved": Way(Moved, _at("wares"), _moving(Moved)),
+    "moved": Way(Moved, _at("wares"), _moving(Moved, has_inverse=True)),
     "sharing": Way(Sharing, _at("wares"), _moving(Sharing)),
     "in place": Way(
         InPlace,
@@ -265,7 +275,7 @@ WAYS: Final[dict[str, Way]] = {
     "split": Way(
         Split,
         _sorted,
-        {"transforms": [Transform(_sort, "tests:sort", ("goods",), ("wares",))]},
+        {"transforms": [Transform(_sort, "tests:sort", ("goods",), ("wares",), inverse=_unsort)]},
         name_at=3,
         key=lambda name: Sorted("y" if name == "b" else "x", name),
         old_writers=("rekind", "put", "recode", "swap", "insert", "delete"),
@@ -293,7 +303,7 @@ WAYS: Final[dict[str, Way]] = {
         _whole,
         {"transforms": [Transform(_join, "tests:join", ("goods", "stocks"), ("wares",))], "accepts": ["none:goods"]},
         sources=("goods", "stocks"),
-        other=lambda price, code: Whole(price, code),
+        other=Whole,
         old_writers=("put", "swap", "delete", "stock", "unstock"),
     ),
     "leased": Way(
@@ -302,15 +312,13 @@ WAYS: Final[dict[str, Way]] = {
         {"conversions": {"labels": Conversion(lambda old: Kept(old.price * 100, old.label), "tests:kept")}},
         old=Held,
         table="labels",
-        other=lambda price, code: Kept(price, code),
+        other=Kept,
         code="label",
         old_writers=("hold", "hold longer", "let go", "revoke"),
     ),
 }
 
-ELSEWHERE: Final = Way(
-    Elsewhere, _at("cases", 1000), _moving(Elsewhere, 1000, "cases"), target="cases", table="cases"
-)
+ELSEWHERE: Final = Way(Elsewhere, _at("cases", 1000), _moving(Elsewhere, 1000, "cases"), target="cases", table="cases")
 """The way that a second migration of the root would go."""
 
 

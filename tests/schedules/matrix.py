@@ -9,8 +9,8 @@ from tests.schedules.matrix_gateways import GATEWAY_GROUPS
 from tests.schedules.matrix_hepnos import HEPNOS_GROUPS
 from tests.schedules.matrix_keyspaces import KEYSPACE_GROUPS
 from tests.schedules.matrix_maintenance import MAINTENANCE_GROUPS
-from tests.schedules.matrix_owners import OWNER_GROUPS
 from tests.schedules.matrix_migrations import MIGRATION_GROUPS
+from tests.schedules.matrix_owners import OWNER_GROUPS
 from tests.schedules.matrix_patroni import PATRONI_GROUPS
 from tests.schedules.matrix_rings import RING_GROUPS
 from tests.schedules.matrix_takeovers import TAKEOVER_GROUPS

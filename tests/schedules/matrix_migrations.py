@@ -1,7 +1,7 @@
 """The lines of migrations: every two of runs, programs of both layouts, builds, restores, copies, other migrations and people.
 
-Of each way that tests/maintenance/goods.py has, from each state that a migration is in. Each run is judged by the audit of its
-history, and then the migration is brought to its end. Two runs are tried with one of them stopped at each of its calls while the
+Of each way that tests/maintenance/goods.py has, from each state that a migration is in. Each schedule is judged by the audit of
+its history, and then the migration is brought to its end. Two runs are tried with one stopped at each of its calls while the
 other goes on; a run and a program in every order that matters.
 """
 
@@ -10,7 +10,7 @@ from functools import cache, partial
 from itertools import combinations_with_replacement
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final
 
 from keyplan.engine import Commit, Engine, MemoryEngine, WrappedEngine
 from keyplan.errors import (
@@ -30,14 +30,16 @@ from keyplan.maintenance import (
     migrate,
     prepare_index,
     restore_store,
+    roll_back_migration,
 )
 from keyplan.store import Store
 from keyplan.testing.schedules import ACTOR_ERRORS, Outcome, Preemptions, Scenario, actor
 from tests.maintenance.backups import write_backup
 from tests.maintenance.goods import ELSEWHERE, WAYS, Good, Goods, Held, Way, fill_goods
 from tests.schedules.lines import Line, line_name
+from tests.schedules.matrix_moved_counters import moved_counters
 from tests.schedules.migrating import NO_WAIT, OLD_WRITERS, Story, decided, ended, new_writers
-from tests.schedules.migration_audit import MIGRATION, NEW, OLD, PERSON, RESTORE, SECOND, Audit
+from tests.schedules.migration_audit import MIGRATION, NEW, OLD, PERSON, RESTORE, ROLLBACK, SECOND, Audit
 
 __all__ = ["MIGRATION_GROUPS"]
 
@@ -66,6 +68,10 @@ def _switch(story: Story, store: Store) -> None:
 
 def _clean_up(story: Story, store: Store) -> None:
     clean_up_migration(store, story.planned(), backoff=NO_WAIT)
+
+
+def _roll_back(story: Story, store: Store) -> None:
+    roll_back_migration(store, story.planned(), backoff=NO_WAIT)
 
 
 def _fill_anew(story: Story, store: Store) -> None:
@@ -104,18 +110,20 @@ def _rebuilt(story: Story, store: Store) -> None:
 
 
 def _restored(story: Story, store: Store) -> None:
-    restore_store(store.engine, _backup(story.way.old), is_overwriting=True)
+    restore_store(store.engine, _backup(is_empty=story.way.old is Held), is_overwriting=True)
 
 
 def _copied(story: Story, store: Store) -> None:
-    copy_store(_source(story.way.old), store.engine, source_name="source", prefix=b"/g/", is_overwriting=True)
+    copy_store(
+        _source(is_empty=story.way.old is Held), store.engine, source_name="source", prefix=b"/g/", is_overwriting=True
+    )
 
 
 @cache
-def _source(old: Any) -> Engine:
+def _source(*, is_empty: bool) -> Engine:
     """A store with other goods, which a restore and a copy bring."""
     store = Store(MemoryEngine())
-    if old is Held:
+    if is_empty:
         return store.engine
     for name, price in (("a", 4), ("r", 6)):
         Goods(store).goods.insert(name, Good(price, name.upper(), "x", [f"{name}1"]))
@@ -123,11 +131,11 @@ def _source(old: Any) -> Engine:
 
 
 @cache
-def _backup(old: Any) -> Path:
+def _backup(*, is_empty: bool) -> Path:
     """The same as a file; the folder is the process's own and goes with it."""
     folder = TemporaryDirectory(prefix="keyplan-schedules-")
     _FOLDERS.append(folder)
-    return write_backup(_source(old), Path(folder.name) / "goods", prefix=b"/g/")
+    return write_backup(_source(is_empty=is_empty), Path(folder.name) / "goods", prefix=b"/g/")
 
 
 _FOLDERS: list[TemporaryDirectory[str]] = []
@@ -154,6 +162,8 @@ RUNS: Final[Mapping[str, Callable[[Story, Store], None]]] = {
     "clean up, retried": partial(_retried, _clean_up),
 }
 OTHERS: Final[Mapping[str, tuple[str, Callable[[Story, Store], None]]]] = {
+    "roll back": (ROLLBACK, _roll_back),
+    "roll back, retried": (ROLLBACK, partial(_retried, _roll_back)),
     "build": (MIGRATION, _built),
     "build by the old layout": (MIGRATION, _rebuilt),
     "restore": (RESTORE, _restored),
@@ -210,6 +220,7 @@ STATES: Final[Mapping[str, tuple[str, ...]]] = {
     "settled": ("switch",),
     "cleaning": ("switch", "clean up dies"),
     "over": ("switch", "clean up"),
+    "going back": ("switch", "roll back dies"),
 }
 """What was done before, in a store with goods that was planned for."""
 
@@ -217,7 +228,10 @@ _DYING: Final[Mapping[str, Callable[[Story, Store], None]]] = {
     "fill dies": partial(_dies, _fill, 2),
     "switch dies": partial(_dies, _switch, 3),
     "clean up dies": partial(_dies, _clean_up, 3),
+    "roll back dies": partial(_dies, _roll_back, 3),
 }
+
+_DYING_AS: Final = {name: ROLLBACK if name == "roll back dies" else MIGRATION for name in _DYING}
 
 
 def _begun(story: Story, state: str, store: Store) -> None:
@@ -229,7 +243,7 @@ def _begun(story: Story, state: str, store: Store) -> None:
     if story.way.old is Goods:
         story.second = ELSEWHERE.plan(store)
     for name in STATES[state]:
-        label, act = (MIGRATION, partial(_DYING[name], story)) if name in _DYING else _act(story, name)
+        label, act = (_DYING_AS[name], partial(_DYING[name], story)) if name in _DYING else _act(story, name)
         story.does(store, label, act)
 
 
@@ -250,7 +264,7 @@ class Verdicts:
         """Raise AssertionError with what is wrong."""
         story = self._story
         labels = self._of(outcome)
-        audit = Audit({MIGRATION: story.way, SECOND: ELSEWHERE})
+        audit = Audit({MIGRATION: story.way, ROLLBACK: story.way, SECOND: ELSEWHERE})
         events = outcome.history()
         audit.follow(events, labels)
         state = (outcome.stored(), repr((audit.writers, audit.bases)))
@@ -265,6 +279,7 @@ class Verdicts:
         second = ELSEWHERE.new.bound().fingerprint
         if any(state.new == second and not state.is_cleaned for _, state in Migrations(store).states.list()):
             way, label = ELSEWHERE, SECOND
+        audit.takes_loss = True
         accepts = ("gone:goods", "gone:wares", "gone:labels") if "new delete" in self._labels else ()
         try:
             ended(store, way, labels, label=label, accepts=accepts)
@@ -314,30 +329,23 @@ _RUNS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "settled": ("switch", "clean up"),
     "cleaning": ("clean up",),
     "over": ("switch", "clean up"),
+    "going back": ("roll back",),
 }
 _ANEW: Final = ("fill, planned anew", "switch, planned anew", "clean up, planned anew")
 _OF_NEW: Final = ("new change", "new recode", "new insert", "new delete")
 _SWITCHED: Final = {"settled", "cleaning", "over"}
 
-_FORGOTTEN: Final = "the clean-up forgets what a program of the old layout deleted after the switch"
-_NOT_OF_ITS_LAYOUT: Final = "a migration begins in a store that has left its old layout since it was planned"
 _RESTORED: Final = "a restore of the old layout's records leaves them unconverted when a conversion in place is over"
 
 _DEFECTS: Final = {
-    ("moved", "settled: clean up x delete"): _FORGOTTEN,
-    ("moved", "over: switch x second migration"): _NOT_OF_ITS_LAYOUT,
     ("in place", "over: switch x restore"): _RESTORED,
 }
 """What is known to be wrong, each by its shortest line."""
 
 
-def _defect_of(way: Way, state: str, run: str, other: str) -> str:
-    """What is known to be wrong where these two meet."""
-    if way.is_in_place:
-        return _RESTORED if other in {"restore", "copy"} else ""
-    if other == "second migration" and (run == "clean up" or state == "over"):
-        return _NOT_OF_ITS_LAYOUT
-    return _FORGOTTEN if (run, other, state) in {("clean up", each, "settled") for each in ("delete", "let go")} else ""
+def _defect_of(way: Way, run: str, other: str) -> str:
+    """What is known to be wrong where a run meets somebody."""
+    return _RESTORED if way.is_in_place and run != "fill" and other in {"restore", "copy"} else ""
 
 
 def _writers_of(way: Way, state: str, run: str) -> Iterator[str]:
@@ -356,6 +364,8 @@ def _writers_of(way: Way, state: str, run: str) -> Iterator[str]:
 
 def _others_of(way: Way, state: str) -> Iterator[str]:
     yield "build"
+    if state not in {"fresh", "over", "going back"}:
+        yield "roll back"
     # Why not later: entries that both layouts have are swept by a build of the layout that is gone.
     if state not in _SWITCHED and state != "switching":
         yield "build by the old layout"
@@ -366,6 +376,8 @@ def _others_of(way: Way, state: str) -> Iterator[str]:
 def _pairs(way: Way) -> Iterator[tuple[str, str, str]]:
     """Every state with every two that may meet there."""
     for state, runs in _RUNS_OF.items():
+        if state == "going back" and way.is_in_place:
+            continue
         if state == "contested":
             if not way.is_in_place and way.takes_new_writers:
                 yield from ((state, run, "decide") for run in ("switch", "switch, planned anew"))
@@ -377,12 +389,13 @@ def _pairs(way: Way) -> Iterator[tuple[str, str, str]]:
                 yield state, run, other
 
 
+_SHORT: Final = {("fresh", "switch"), ("filled", "switch"), ("settled", "clean up"), ("going back", "roll back")}
+
+
 def _is_short(state: str, run: str, other: str) -> bool:
     """Whether the suite has it: two runs, and runs beside programs, from the states that a migration is in for long."""
-    is_run = other in RUNS
-    return (state, run) in {("fresh", "switch"), ("filled", "switch"), ("settled", "clean up")} and (
-        not is_run or other in {run, f"{run}, planned anew"}
-    )
+    is_run = other in RUNS or other == "roll back"
+    return (state, run) in _SHORT and (not is_run or other in {run, f"{run}, planned anew"})
 
 
 def migrations(name: str) -> Iterator[Line]:
@@ -390,7 +403,7 @@ def migrations(name: str) -> Iterator[Line]:
     way = WAYS[name]
     for state, run, other in _pairs(way):
         line = f"{state}: {line_name(run, other)}"
-        if _defect_of(way, state, run, other) and (name, line) not in _DEFECTS:
+        if _defect_of(way, run, other) and (name, line) not in _DEFECTS:
             continue
         is_writer = other in OLD_WRITERS or other.startswith("new ")
         yield Line(
@@ -405,10 +418,16 @@ def migrations(name: str) -> Iterator[Line]:
 def broken_migrations() -> Iterator[Line]:
     """Runs that crash at each call, or are not told of each commit; and who then gives the same plan again."""
     for name, way in WAYS.items():
-        for state, run in (("fresh", "switch"), ("filled", "switch"), ("settled", "clean up")):
-            yield Line(f"{name}: {state}: {run}, broken", partial(_pair, way, state, (run,), "cun"), is_long=state == "fresh")
+        for state, run in sorted(_SHORT):
+            if state == "going back" and way.is_in_place:
+                continue
+            yield Line(
+                f"{name}: {state}: {run}, broken", partial(_pair, way, state, (run,), "cun"), is_long=state == "fresh"
+            )
             again = f"{run}, retried"
-            yield Line(f"{name}: {state}: {again}", partial(_pair, way, state, (again,), "un"), is_long=state != "fresh")
+            yield Line(
+                f"{name}: {state}: {again}", partial(_pair, way, state, (again,), "un"), is_long=state != "fresh"
+            )
             if not way.is_in_place:
                 for writer in way.old_writers[:2]:
                     beside = partial(_pair, way, state, (run, writer), "cun")
@@ -416,6 +435,7 @@ def broken_migrations() -> Iterator[Line]:
 
 
 MIGRATION_GROUPS: dict[str, Callable[[], Iterator[Line]]] = {
+    "moved counters": moved_counters,
     **{f"migrations, {name}": partial(migrations, name) for name in WAYS},
     "broken migrations": broken_migrations,
 }

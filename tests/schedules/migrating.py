@@ -10,12 +10,20 @@ from typing import Any, Final
 import msgspec
 
 from keyplan.engine import KeyRange
+from keyplan.errors import MigrationRefusedError
 from keyplan.layout import BoundTable
-from keyplan.maintenance import Contest, MigrationPlan, check, clean_up_migration, migrate
+from keyplan.maintenance import (
+    Contest,
+    MigrationPlan,
+    check,
+    clean_up_migration,
+    migrate,
+    roll_back_migration,
+)
 from keyplan.store import Backoff, Store
 from tests.maintenance.goods import Good, Goods, Held, Stock, Way, raw_name
 from tests.maintenance.layouts import dump
-from tests.schedules.migration_audit import MIGRATION, PERSON
+from tests.schedules.migration_audit import MIGRATION, PERSON, ROLLBACK
 
 __all__ = ["NO_WAIT", "OLD_WRITERS", "Labels", "Story", "decided", "ended", "new_writers"]
 
@@ -131,8 +139,8 @@ def _typed(table: BoundTable, record: Any) -> Any:
 
 def _renamed(store: Store, way: Way, name: str) -> None:
     layout = way.new if way.is_in_place else Goods
-    goods: Any = getattr(layout(store), "goods")
-    goods.modify(name, lambda old: msgspec.structs.replace(old, code=f"Z{name}", parts=[f"z{name}"]))
+    goods: Any = layout(store)
+    goods.goods.modify(name, lambda old: msgspec.structs.replace(old, code=f"Z{name}", parts=[f"z{name}"]))
 
 
 @dataclass
@@ -153,6 +161,8 @@ class Story:
         assert self.plan is not None
         return self.plan
 
+
+_CONSENTS: Final = tuple(f"{what}:{table}" for what in ("lose", "gone") for table in ("goods", "wares", "labels"))
 
 _STANDING: Final = re.compile(r"(/g/\S+): another record stands at its new key")
 
@@ -179,7 +189,14 @@ def ended(store: Store, way: Way, labels: Labels, *, label: str = MIGRATION, acc
         if standing := [Contest(key.encode(), None, told) for key in _STANDING.findall(told)]:
             _as(labels, store, PERSON, partial(decided, way=way, contests=standing))
             continue
-        report = _as(labels, store, label, partial(migrate, plan=steps, is_switched=True, backoff=NO_WAIT))
+        try:
+            report = _as(labels, store, label, partial(migrate, plan=steps, is_switched=True, backoff=NO_WAIT))
+        except MigrationRefusedError as error:
+            if "rolled back" not in str(error):
+                raise
+            rollback = partial(roll_back_migration, plan=way.plan(store, *_CONSENTS), backoff=NO_WAIT)
+            told = str(_as(labels, store, ROLLBACK, rollback))
+            continue
         if report.contested:
             _as(labels, store, PERSON, partial(decided, way=way, contests=report.contested))
         told = str(report)
