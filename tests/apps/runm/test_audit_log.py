@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 import grpc
 import pytest
 
+from keyplan.access import add_principal, change_access_file, change_principal, new_token
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
 from keyplan.apps.runm.server import Listening, serving
 from keyplan.apps.runm.start import ensure_started
 from keyplan.audit_log import AuditLog, AuditRecord, Event, read_lines, verified_files
 from keyplan.engine import SYSTEM_CLOCK, Engine, open_engine
-from keyplan.operations import CallerKind, Rpc, rpcs_of
+from keyplan.operations import Act, CallerKind, Rpc, rpcs_of
 from keyplan.server import NotingEngine, Role, ServiceAudit, Token
 from keyplan.store import Store
 from tests.apps.runm.client import EAST, I1, SW, WEST, Client
@@ -173,3 +174,43 @@ def test_the_process_writes_a_log_and_goes_on_in_a_new_file_at_sighup(tmp_path: 
     assert verified_files([log, tmp_path / "audit.log.1"]).is_whole
     subjects = [line.record.subject for line in read_lines([log]) if line.record and line.record.event is Event.DONE]
     assert subjects == [I1]
+
+
+@pytest.mark.slow
+def test_the_process_notes_what_changes_in_its_access_file(tmp_path: Path) -> None:
+    log, url, access = tmp_path / "audit.log", f"lmdb:{tmp_path / 'runm'}?durability=none", tmp_path / "access.toml"
+    token = new_token()
+    grants = {Act.READ: ["operation:runm.*"], Act.WRITE: ["operation:runm.*"]}
+    change_access_file(access, lambda text: add_principal(text, "ada", token=token, grants=grants, source="x"), new="")
+    words = ["runm", "serve", "--store", url, "--listen", "127.0.0.1:0", "--no-register", "--audit-log", str(log)]
+    program = "from keyplan.cli.start import run; run()"
+    with (
+        (tmp_path / "err").open("w") as err,
+        subprocess.Popen(
+            [sys.executable, "-c", program, *words, "--access", str(access)],
+            stdout=subprocess.PIPE,
+            stderr=err,
+            text=True,
+        ) as server,
+    ):
+        try:
+            assert server.stdout is not None
+            address = server.stdout.readline().strip()
+            assert address, (tmp_path / "err").read_text()
+            change_access_file(
+                access, lambda text: change_principal(text, "ada", added={"audit": ["everything"]}, source="x")
+            )
+            client = Client(address, token=token)
+
+            def is_told() -> bool:
+                with suppress(grpc.RpcError):
+                    client.object_create(SW, object=IMAGE)
+                return b"accessFile" in log.read_bytes()
+
+            until(is_told, 60, (tmp_path / "err").read_text)
+            client.close()
+        finally:
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(60) == 0
+    noted = [line.record for line in read_lines([log]) if line.record and line.record.operation == "accessFile"]
+    assert [(one.act, one.subject) for one in noted] == [("change principal", "ada: audit +everything")]
