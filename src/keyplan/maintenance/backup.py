@@ -28,11 +28,13 @@ from keyplan.maintenance.backup_file import (
     BackupSection,
     BackupTrailer,
     BackupWriter,
+    section_migrations,
     section_states,
     utc_text,
 )
 from keyplan.maintenance.claims import refuse_unfinished
 from keyplan.maintenance.index_states_kept import index_states_below
+from keyplan.maintenance.migrations_kept import migrations_below
 from keyplan.maintenance.registry_section import REGISTRY_ROOT, registry_pairs
 from keyplan.maintenance.transfers import pairs_of
 
@@ -179,7 +181,8 @@ def back_up_store(
         )
         writer = _Writer(file, header, snapshot, keeps_leased, is_compressed, progress)
         states = section_states(index_states_below(snapshot, prefix))
-        section = writer.section(BackupSection(prefix=prefix.hex(), index_states=states))
+        migrations = section_migrations(migrations_below(snapshot, prefix))
+        section = writer.section(BackupSection(prefix=prefix.hex(), index_states=states, migrations=migrations))
         writer.end()
     return BackupReport(header, (section,))
 

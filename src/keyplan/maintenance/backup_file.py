@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final, NoReturn
 import msgspec
 
 from keyplan.engine import Clock
-from keyplan.errors import InvalidInputError
+from keyplan.errors import CorruptionError, InvalidInputError
 from keyplan.maintenance.backup_blocks import (
     FORMAT_VERSION,
     REGISTRY_VERSION,
@@ -23,6 +23,7 @@ from keyplan.maintenance.backup_blocks import (
     BlockWriter,
 )
 from keyplan.maintenance.index_states_kept import KeptState
+from keyplan.maintenance.migrations_kept import KeptMigration, rerooted
 from keyplan.maintenance.pair_digest import PairDigest, Tally, spelled_pair
 
 __all__ = [
@@ -34,7 +35,9 @@ __all__ = [
     "BackupSection",
     "BackupTrailer",
     "BackupWriter",
+    "kept_migrations",
     "kept_states",
+    "section_migrations",
     "section_states",
     "utc_text",
 ]
@@ -75,6 +78,14 @@ class SectionIndexState(msgspec.Struct, frozen=True, kw_only=True):
     state: msgspec.Raw
 
 
+class SectionMigration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is remembered of a migration: the table of it, its number or id there, and the value as it is stored."""
+
+    table: str
+    number: str = ""
+    value: msgspec.Raw
+
+
 SECTIONS_BYTES_MAX: Final = 16 << 20
 """What all sections of a file may take to describe. Why: a restore plans with all of them in memory; 40,000 key spaces fit."""
 _TOO_MANY_SECTIONS: Final = f"its sections take more than {SECTIONS_BYTES_MAX >> 20} MiB to describe"
@@ -85,7 +96,8 @@ class BackupSection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     `has_data` is False for a key space whose metadata alone is kept. `quota` is its bounds, `history` those that had its name
     before. With `is_registry` the pairs are the registry itself (switches, marks, history, audit log): first in a full backup.
-    `index_states`: of the indexes below the prefix that were not readable; they stand outside of it.
+    `index_states`: of the indexes below the prefix that were not readable; `migrations`: what is remembered of those of roots
+    below it. Both stand outside of it.
     """
 
     prefix: str
@@ -95,6 +107,7 @@ class BackupSection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     history: list[dict[str, Any]] = []
     is_registry: bool = False
     index_states: tuple[SectionIndexState, ...] = ()
+    migrations: tuple[SectionMigration, ...] = ()
 
 
 class BackupTrailer(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +134,16 @@ def section_states(kept: Iterable[KeptState]) -> tuple[SectionIndexState, ...]:
 def kept_states(section: BackupSection) -> list[KeptState]:
     """Return the states of indexes that a section holds."""
     return [KeptState(bytes.fromhex(state.root), state.name, bytes(state.state)) for state in section.index_states]
+
+
+def section_migrations(kept: Iterable[KeptMigration]) -> tuple[SectionMigration, ...]:
+    """Return what is remembered of migrations as a section holds it."""
+    return tuple(SectionMigration(table=one.table, number=one.number, value=msgspec.Raw(one.value)) for one in kept)
+
+
+def kept_migrations(section: BackupSection) -> list[KeptMigration]:
+    """Return what a section holds of migrations."""
+    return [KeptMigration(one.table, one.number, bytes(one.value)) for one in section.migrations]
 
 
 class _End(msgspec.Struct, frozen=True, kw_only=True):
@@ -297,6 +320,10 @@ class BackupReader:
                 bytes.fromhex(state.root)
         except ValueError:
             self._refuse("the prefix of a section, or the root of an index, is not hexadecimal")
+        try:
+            rerooted(kept_migrations(section), b"", b"")
+        except (CorruptionError, ValueError, KeyError):
+            self._refuse("what a section says of migrations cannot be read")
         is_whole = section.is_registry and self.header.kind == KIND_FULL and section.keyspace is None
         if not is_whole and (section.is_registry or (section.keyspace is None) != (self.header.kind == KIND_STORE)):
             self._refuse("a section that does not belong into a backup of this kind")

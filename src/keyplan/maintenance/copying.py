@@ -31,6 +31,7 @@ from keyplan.layout import shown_key
 from keyplan.maintenance.beside import Transfer
 from keyplan.maintenance.claims import refuse_unfinished
 from keyplan.maintenance.index_states_kept import has_index_states, index_states_below, put_index_states
+from keyplan.maintenance.migrations_kept import has_migrations, migrations_below, put_migrations, rerooted
 from keyplan.maintenance.pair_digest import Tally
 from keyplan.maintenance.transfers import Target, Written, check_fits, held_exactly, pairs_of
 from keyplan.store import TRANSFER_AREA
@@ -186,6 +187,8 @@ class _Copying:
             self._engine, self._prefix, index_states_below(snapshot, self._prefix)
         ):
             return None
+        if not has_migrations(self._engine, self._prefix, self._remembered(snapshot)):
+            return None
         written = Written(unchanged=tally.count, tally=tally)
         return CopyReport(
             snapshot.revision, tally, written, self._leased, followed=0, is_resumed=False, was_complete=True
@@ -204,6 +207,7 @@ class _Copying:
             # Why: while it is brought to another state, it is no copy of the one that the claim tells.
             target.commit((), claim=structs.replace(target.claim, is_copied=False))
         put_index_states(target, index_states_below(snapshot, self._prefix))
+        put_migrations(target, self._remembered(snapshot))
         written = target.reconcile(
             self._pairs(snapshot),
             only_adds=False,
@@ -216,6 +220,10 @@ class _Copying:
         self._written.unchanged = written.unchanged
         self._written.tally = written.tally
         return written.tally, snapshot.revision
+
+    def _remembered(self, snapshot: Snapshot) -> dict[bytes, bytes]:
+        """What the source remembers of migrations of roots below the prefix."""
+        return rerooted(migrations_below(snapshot, self._prefix), self._prefix, self._prefix)
 
     def _require_whole(self, snapshot: Snapshot) -> None:
         if not self._takes_unfinished:

@@ -10,10 +10,11 @@ from keyplan.errors import InvalidInputError
 from keyplan.jobs import Progress, Stop, StopCheck, Teller
 from keyplan.layout import BoundLayout, shown_key
 from keyplan.maintenance.backup import open_backup, refuse_other_kind
-from keyplan.maintenance.backup_file import BackupHeader, BackupSection, kept_states
+from keyplan.maintenance.backup_file import BackupHeader, BackupSection, kept_migrations, kept_states
 from keyplan.maintenance.beside import Transfer
 from keyplan.maintenance.embedded_keys import EmbeddedKeys
 from keyplan.maintenance.index_states_kept import has_index_states, put_index_states
+from keyplan.maintenance.migrations_kept import has_migrations, put_migrations, rerooted
 from keyplan.maintenance.pair_digest import PairDigest, Tally
 from keyplan.maintenance.restored_indexes import IndexesAfterwards, put_indexes_right
 from keyplan.maintenance.transfers import Written, check_fits, held_exactly
@@ -94,6 +95,7 @@ def restore_store(
     if not transfer.is_mending:
         # Why first: whoever reads meanwhile must not be told that an index is whole.
         put_index_states(target, kept_states(section))
+        put_migrations(target, rerooted(kept_migrations(section), old, new))
     with open_backup(path, of=header) as reader:
         written = Written()
         for _ in reader.sections():
@@ -152,5 +154,7 @@ def _compared(
         pairs = stops.each(reader.pairs())
         tally = held_exactly(engine, new, pairs if held is None else held.rewritten(pairs))
     if tally is None or not has_index_states(engine, new, kept_states(section)):
+        return None
+    if not has_migrations(engine, new, rerooted(kept_migrations(section), bytes.fromhex(section.prefix), new)):
         return None
     return RestoreReport("", new, Written(unchanged=tally.count, tally=tally), was_complete=True)

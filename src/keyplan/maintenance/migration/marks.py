@@ -32,6 +32,7 @@ __all__ = [
     "Mark",
     "MigrationState",
     "Migrations",
+    "PastKey",
     "PastMigration",
     "RootLayouts",
     "RootTurn",
@@ -43,6 +44,7 @@ __all__ = [
     "decoded",
     "digest_of",
     "encoded",
+    "history_key",
     "history_range",
     "layout_key",
     "mark_key",
@@ -253,11 +255,16 @@ def history_range(root: bytes) -> KeyRange:
     return KeyRange(*_table("history").keys.range((_place(root),)))
 
 
+def history_key(root: bytes, number: int) -> bytes:
+    """Return the raw key of a migration that has ended at a root, by its number."""
+    return _table("history").keys.encode(PastKey(_place(root), number))
+
+
 def next_history_key(snapshot: Snapshot, root: bytes) -> bytes:
     """Return the raw key at which the next migration that ends at a root is written down."""
     last = next(iter(snapshot.scan(history_range(root), limit=1, reverse=True)), None)
     before: Any = None if last is None else _table("history").keys.decode(last.key)
-    return _table("history").keys.encode(PastKey(_place(root), 0 if before is None else before.number + 1))
+    return history_key(root, 0 if before is None else before.number + 1)
 
 
 def layout_key(root: bytes, table: str) -> bytes:
