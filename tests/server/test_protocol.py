@@ -98,6 +98,8 @@ class SlowWire(asyncio.Transport):
         super().__init__({"peername": ("127.0.0.1", 5), "sockname": ("127.0.0.1", 8210)})
         self.bytes_per_second = bytes_per_second
         self.is_cut = self.is_closed = False
+        self.is_read = True
+        self.taken = bytearray()
         self._loop = asyncio.get_running_loop()
         self._untaken = 0.0
         self._seen_at = self._loop.time()
@@ -110,7 +112,9 @@ class SlowWire(asyncio.Transport):
 
     def writelines(self, list_of_data: "Iterable[bytes | bytearray | memoryview]") -> None:
         self.get_write_buffer_size()
-        self._untaken += sum(map(len, list_of_data))
+        written = b"".join(list_of_data)
+        self._untaken += len(written)
+        self.taken += written
 
     def close(self) -> None:
         self.is_closed = True
@@ -122,10 +126,10 @@ class SlowWire(asyncio.Transport):
         return self.is_closed
 
     def pause_reading(self) -> None:
-        pass
+        self.is_read = False
 
     def resume_reading(self) -> None:
-        pass
+        self.is_read = True
 
 
 def in_own_time(main: Callable[[], Awaitable[T]]) -> T:
@@ -257,3 +261,60 @@ def test_a_head_that_comes_whole_in_pieces_is_answered() -> None:
         return wire.is_closed
 
     assert in_own_time(main)
+
+
+# ---- requests that come before the answers are taken ---------------------------------------------------------------------
+
+
+def test_requests_that_wait_behind_one_another_stay_bytes_and_are_read_no_further() -> None:
+    async def poll(scope: Scope, receive: Receive, send: Send) -> None:
+        # Who waits for the client's end reads, as streams do.
+        await receive()
+        await receive()
+
+    async def main() -> None:
+        wire = SlowWire(10**9)
+        protocol = connected(wire, poll)
+        for _ in range(20):
+            if wire.is_read:
+                protocol.data_received(REQUEST * 2_000)
+            await asyncio.sleep(0.1)
+        assert not wire.is_read
+        assert len(protocol.pipeline) < 200
+        protocol.connection_lost(None)
+
+    in_own_time(main)
+
+
+@pytest.mark.parametrize("part_bytes", [1_000, 4_096, 64 << 10, 1 << 20])
+def test_each_of_many_requests_that_come_at_once_is_answered_in_its_turn(part_bytes: int) -> None:
+    async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+        message = await receive()
+        body = message["body"]
+        while message["more_body"]:
+            message = await receive()
+            body += message["body"]
+        text = f"<{scope['query_string'].decode()}:{len(body)}>"
+        await PlainTextResponse(text)(scope, receive, send)
+
+    requests = [
+        b"POST /?%d HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (number, 7 * number)
+        + b"\r\n\r\nGET" * number
+        for number in range(300)
+    ]
+
+    async def main() -> list[bytes]:
+        wire = SlowWire(10**9)
+        protocol = connected(wire, echo)
+        sent = b"".join(requests)
+        while sent:
+            if wire.is_read:
+                protocol.data_received(sent[:part_bytes])
+                sent = sent[part_bytes:]
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
+        assert wire.is_read
+        protocol.connection_lost(None)
+        return [part.partition(b">")[0] for part in bytes(wire.taken).split(b"<")[1:]]
+
+    assert in_own_time(main) == [b"%d:%d" % (number, 7 * number) for number in range(300)]
