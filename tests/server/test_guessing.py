@@ -65,6 +65,12 @@ def test_the_addresses_of_one_ipv6_network_are_one(guesses: Guesses) -> None:
     assert guesses.seconds_until("192.0.2.7", b"x") > 0
 
 
+@pytest.mark.parametrize("other", ["127.0.0.2", "127.255.255.254", "::1", "::ffff:127.0.3.1"])
+def test_the_addresses_within_this_machine_are_one(guesses: Guesses, other: str) -> None:
+    spend(guesses, "127.0.0.1")
+    assert guesses.seconds_until(other, b"x") > 0
+
+
 def test_what_is_remembered_is_bounded_and_what_was_used_longest_ago_is_forgotten(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:

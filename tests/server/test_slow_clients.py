@@ -21,9 +21,9 @@ from keyplan.server import Access, EdgeBounds, JsonAnswer, Role, Service, Servic
 from keyplan.server.connections import Connections
 from keyplan.server.gate import Gate
 from keyplan.server.meters import Meters
-from keyplan.server.peers import Peer, User
+from keyplan.server.peers import Peer
+from keyplan.server.refusals import LINES_MAX, RefusalLog
 from keyplan.server.refusals import REFUSED as REFUSED_LINE
-from keyplan.server.refusals import RefusalLog
 from keyplan.server.workers import Workers
 from tests.servers.edge import EdgeServer
 from tests.servers.jumping import JumpingLoop
@@ -153,6 +153,21 @@ def test_a_stream_that_waits_for_nothing_of_its_client_goes_on_and_one_whose_req
     refused = [one for one in caplog.records if one.getMessage() == REFUSED_LINE]
     assert [getattr(one, "facts")["reason"] for one in refused] == ["too_slow"]  # noqa: B009
     assert {one.name for one in caplog.records if one.levelname in {"WARNING", "ERROR"}} == {"keyplan.server"}
+
+
+@pytest.mark.parametrize("rest_of_body", [b"", b"no chunk\r\n"])
+def test_a_body_that_breaks_off_is_no_failure_and_many_of_them_have_few_lines(
+    caplog: pytest.LogCaptureFixture, rest_of_body: bytes
+) -> None:
+    with serve() as server:
+        for _ in range(LINES_MAX + 5):
+            with closing(server.connect()) as opened:
+                opened.sendall(b"POST /take HTTP/1.1\r\nHost: localhost\r\n" + HEADS["chunked"] + rest_of_body)
+                opened.shutdown(socket.SHUT_WR)
+                rest(opened)
+    told = [getattr(one, "facts")["reason"] for one in caplog.records if one.getMessage() == REFUSED_LINE]  # noqa: B009
+    assert told.count("client_gone") == LINES_MAX
+    assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == []
 
 
 def taken(parts: int, part_bytes: int, seconds_each: float, *, declared: bool = True) -> tuple[int, int]:
@@ -325,6 +340,18 @@ def test_an_address_has_so_many_connections_and_the_next_one_when_one_is_closed(
                 heard = rest(next_one)
 
 
+def test_who_is_on_this_machine_has_no_more_connections_for_having_more_addresses() -> None:
+    with serve(connections_per_address_max=3) as server, ExitStack() as stack:
+
+        def connect_from(address: str) -> socket.socket:
+            return socket.create_connection(("127.0.0.1", server.port), timeout=60, source_address=(address, 0))
+
+        for host in (2, 3, 4):
+            stack.enter_context(closing(connect_from(f"127.0.0.{host}")))
+        with closing(connect_from("127.0.0.5")) as one_more:
+            assert error_in(rest(one_more)) == (503, "too_many_connections")
+
+
 def test_a_request_that_is_under_way_is_not_given_up_for_another_one() -> None:
     with serve(connections_max=1) as server, closing(server.connect()) as stream, closing(server.connect()) as one_more:
         stream.sendall(b"GET /lines HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -338,8 +365,8 @@ def ends(client: tuple[str, int] | None) -> Scope:
 
 def test_what_counts_as_one_address() -> None:
     class Known(Peer):
-        def __init__(self, user: User | None) -> None:
-            self.user = user
+        def __init__(self, uid: int | None) -> None:
+            self.uid = uid
 
     nobody = Known(None)
     proxies = TrustedProxies.of_texts(["192.0.2.1"])
@@ -351,8 +378,13 @@ def test_what_counts_as_one_address() -> None:
 
     assert place("2001:db8::1") == place("2001:db8::2:3") != place("2001:db8:0:1::1")
     assert place("::ffff:192.0.2.7") == place("192.0.2.7") != place("192.0.2.8")
-    assert connections.place_of(ends(None), Known(User(7, None))) != connections.place_of(
-        ends(None), Known(User(8, None))
+    assert place("127.0.0.1") == place("127.8.0.1") == place("::1") == connections.place_of(ends(None), nobody)
+    here, there = (connections.place_of(ends(("127.0.0.1", 1)), Known(uid)) for uid in (7, 8))
+    assert (
+        here
+        != there
+        == connections.place_of(ends(("127.9.0.1", 1)), Known(8))
+        == connections.place_of(ends(None), Known(8))
     )
     enter: Callable[[str], bool] = connections.enter
     assert [enter(place("192.0.2.7")) for _ in range(3)] == [True, True, False]

@@ -5,7 +5,7 @@ from typing import Final
 from starlette.types import Scope
 
 from keyplan.server.bounds import EdgeBounds
-from keyplan.server.guessing import place_of
+from keyplan.server.guessing import LOOPBACK, place_of
 from keyplan.server.peers import Peer
 from keyplan.server.places import Places
 from keyplan.server.proxies import TrustedProxies, address_of, is_over_unix
@@ -20,8 +20,8 @@ _OF_PROXIES: Final = ""
 class Connections:
     """The connections of one server. For one event loop.
 
-    Those of trusted proxies are bounded as all are, and not as those of one address: many ask through each. Over a unix socket
-    a user of the machine counts as an address.
+    Those of trusted proxies are bounded as all are, and not as those of one address: many ask through each. Within this machine
+    each of its users counts as an address, and all of them as one where the system does not tell users.
     """
 
     def __init__(self, bounds: EdgeBounds, proxies: TrustedProxies, refusals: RefusalLog) -> None:
@@ -34,9 +34,8 @@ class Connections:
         """Return what a connection counts as; `scope` has its two ends."""
         if self._proxies.are_at(scope):
             return _OF_PROXIES
-        if is_over_unix(scope):
-            return f"user {peer.user.uid}" if peer.user else "unix"
-        return place_of(address_of(scope))
+        place = LOOPBACK if is_over_unix(scope) else place_of(address_of(scope))
+        return place if place != LOOPBACK or peer.uid is None else f"user {peer.uid}"
 
     def enter(self, place: str) -> bool:
         """Count a connection, which has to leave; return whether it is one that may stay.

@@ -14,7 +14,7 @@ from typing import Final
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.server.allowances import Allowances
 
-__all__ = ["GUESSES_MAX", "Guesses", "place_of"]
+__all__ = ["GUESSES_MAX", "LOOPBACK", "Guesses", "place_of"]
 
 GUESSES_MAX: Final = 20
 """Wrong guesses that an address has at once. Why: a program with an old token asks a few times until somebody looks."""
@@ -26,6 +26,9 @@ _ADDRESSES_MAX: Final = 10_000
 _RIGHT_MAX: Final = 10_000
 _DELAY_SECONDS_MAX: Final = 1.0
 _UNDELAYED: Final = 3
+LOOPBACK: Final = "loopback"
+"""What all addresses within this machine count as: whoever is on it has millions of them, 127.0.0.1 to 127.255.255.254."""
+
 _NETWORK_BITS: Final = 64
 """Of an IPv6 address: a single machine has all that follow."""
 
@@ -62,16 +65,18 @@ class Guesses:
 
 
 def place_of(address: str) -> str:
-    """Return what counts as one address: of IPv6 its network, which a single machine has all of."""
+    """Return what counts as one address: of IPv6 its network, which a single machine has all of; LOOPBACK of this machine's."""
     if ":" not in address:
-        return address
+        return LOOPBACK if address.startswith("127.") else address
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if isinstance(found, IPv6Address) and found.ipv4_mapped is None:
-        return str(int(found) >> (found.max_prefixlen - _NETWORK_BITS))
-    return str(getattr(found, "ipv4_mapped", None) or found)
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+        return place_of(str(found.ipv4_mapped))
+    if found.is_loopback:
+        return LOOPBACK
+    return str(int(found) >> (found.max_prefixlen - _NETWORK_BITS))
 
 
 def _sum(credentials: bytes) -> bytes:

@@ -68,8 +68,8 @@ class Peer:
 
         It is the user at the moment of connecting: a process that becomes another user's later is the first one's here.
         """
-        opened = self._transport.get_extra_info("socket")
-        if opened is None or opened.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        opened = self._opened_unix
+        if opened is None or not hasattr(socket, "SO_PEERCRED"):
             return None
         credentials: bytes = opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED_BYTES)
         uid = int.from_bytes(credentials[4:8], sys.byteorder)
@@ -79,18 +79,30 @@ class Peer:
             return User(uid, None)
 
     @cached_property
+    def uid(self) -> int | None:
+        """The number of the user of this machine whose process opened this connection; None where nobody tells."""
+        if self._opened_unix is not None:
+            return self.user.uid if self.user else None
+        other, own = (self._transport.get_extra_info(name) for name in ("peername", "sockname"))
+        if not (other and own and can_tell_users()):
+            return None
+        try:
+            return uid_at(other[:2], own[:2])
+        except OSError:
+            return None
+
+    @property
     def is_own_user(self) -> bool:
         """Whether a process of the server's own user opened this TCP connection, within this machine.
 
         Where the system does not tell whose a connection is, everybody's counts: see `can_tell_users`.
         """
-        if not can_tell_users():
-            return True
-        other, own = (self._transport.get_extra_info(name) for name in ("peername", "sockname"))
-        try:
-            return bool(other and own) and uid_at(other[:2], own[:2]) == os.geteuid()
-        except OSError:
-            return False
+        return not can_tell_users() or self.uid == os.geteuid()
+
+    @property
+    def _opened_unix(self) -> Any:
+        opened = self._transport.get_extra_info("socket")
+        return opened if opened is not None and opened.family == socket.AF_UNIX else None
 
     @cached_property
     def certificate(self) -> Certificate | None:
