@@ -3,7 +3,7 @@
 A service is an entry point of the group `keyplan.services`: a name and `build(context: ServiceContext) -> Service`.
 """
 
-from keyplan.server.access import Access, Caller, Role, Token, caller_of, require_admin
+from keyplan.server.access import Access, Caller, Role, Token, caller_of, require_admin, require_unrefused
 from keyplan.server.answers import AnswerError, JsonAnswer, answer_error_of, body_of, failure
 from keyplan.server.application import BUILT_IN_SERVICES, Application, service_builders
 from keyplan.server.auditing import NotingEngine, ServiceAudit, asker_of, note_access_file, note_answer
@@ -82,6 +82,7 @@ __all__ = [
     "place_of",
     "read_tokens",
     "require_admin",
+    "require_unrefused",
     "serve",
     "service_builders",
     "tokens_of_environment",

@@ -47,6 +47,7 @@ __all__ = [
     "caller_of",
     "is_loopback",
     "require_admin",
+    "require_unrefused",
     "set_caller",
     "unauthorized",
 ]
@@ -58,6 +59,7 @@ _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _ADDRESSES_MAX: Final = 1_024
 """Why: reading an address takes longer than reading a small key, and a client that stays asks from one address."""
 _CALLER: Final = "keyplan.caller"
+_REFUSAL: Final = "keyplan.refusal"
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="keyplan", Basic realm="keyplan", charset="UTF-8"'}
 
 LOCAL: Final = "local"
@@ -249,9 +251,19 @@ def caller_in(scope: Scope) -> Caller | None:
     return caller
 
 
-def set_caller(scope: Scope, caller: Caller | None) -> None:
-    """Keep who made a request."""
-    scope[_CALLER] = caller
+def set_caller(scope: Scope, caller: Caller | None, *, refusal: AnswerError | None = None) -> None:
+    """Keep who made a request; of nobody's, what it is to be refused with, where a service has a log-in of its own."""
+    scope[_CALLER], scope[_REFUSAL] = caller, refusal
+
+
+def require_unrefused(connection: HTTPConnection) -> None:
+    """Return unless a request has a token that is not known, or a page of another site caused it. Raises AnswerError.
+
+    For a service with a log-in of its own. Browsers send its cookie along whoever has them ask: SameSite knows no ports.
+    """
+    refusal: AnswerError | None = connection.scope.get(_REFUSAL)
+    if refusal is not None:
+        raise refusal
 
 
 def unauthorized() -> AnswerError:

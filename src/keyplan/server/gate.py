@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -51,8 +51,9 @@ _CLOSING: Final = frozenset({408, 413, 431})
 """What is answered before all was read. Why closed: the rest of it is not read; the connection is of no more use."""
 
 _CALLER_GONE: Final = "access_ended"
+_CLIENT_GONE: Final = "client_gone"
 _TOO_SLOW: Final = "too_slow"
-_REFUSED_SO: Final = frozenset({_CALLER_GONE, _TOO_SLOW, "overloaded"})
+_REFUSED_SO: Final = frozenset({_CALLER_GONE, _CLIENT_GONE, _TOO_SLOW, "overloaded"})
 """Reasons that say so, whatever the status. Why not every 503: that a store cannot be reached is no refusal."""
 
 
@@ -113,6 +114,9 @@ class Gate:
             await self._enter(scope, receive, send_marked, has_begun=lambda: bool(status))
         except CallerGoneError:
             await _cut(scope, receive, _CALLER_GONE, "who asked is not known any more, or may not have this any more")
+        except ClientDisconnect:
+            # Why no failure: whoever sends half of a request, or what is no chunk of a body, may do so as often as they like.
+            scope[REASON], scope[WHY] = _CLIENT_GONE, "the client was gone before its request was there"
         except Exception:
             LOGGER.exception("a request failed", extra={"facts": {"request_id": request_id, "route": route_of(scope)}})
             if status:
@@ -141,22 +145,23 @@ class Gate:
             await failure(error)(scope, receive, send)
 
     async def _identify(self, scope: Scope) -> None:
+        caller, refusal = None, None
         try:
             caller = await self._caller(scope)
-        except AnswerError:
-            if not self._is_open(scope):
-                raise
-            caller = None
+            if caller is None and _authorization_in(scope) is not None:
+                refusal = unauthorized()
+        except AnswerError as error:
+            refusal = error
         if caller is None and not self._is_open(scope):
-            raise unauthorized()
-        set_caller(scope, caller)
+            raise refusal or unauthorized()
+        set_caller(scope, caller, refusal=refusal)
 
     async def _caller(self, scope: Scope) -> Caller | None:
         """Return who made a request; what is guessed is held back, and after many wrong guesses refused unseen.
 
         Raises AnswerError: 403 `cross_site`, 429 `too_many_guesses`.
         """
-        given = next((value for name, value in scope["headers"] if name == b"authorization"), None)
+        given = _authorization_in(scope)
         if given is None:
             return self._access.caller(scope)
         guesses, address = self._access.guesses, address_of(scope)
@@ -249,6 +254,10 @@ def _request_id(scope: Scope) -> str:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return str(value, "ascii")
     return secrets.token_hex(8)
+
+
+def _authorization_in(scope: Scope) -> bytes | None:
+    return next((value for name, value in scope["headers"] if name == b"authorization"), None)
 
 
 async def _cut(scope: Scope, receive: Receive, reason: str, why: str) -> Message:

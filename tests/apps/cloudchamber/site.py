@@ -13,6 +13,7 @@ import httpx
 import keyplan
 from keyplan import SecretKeys
 from keyplan.apps.cloudchamber.service import build
+from keyplan.audit_log import AuditLog
 from keyplan.server import Access, Application
 from keyplan.store import Store
 from keyplan.testing.faults import FakeClock
@@ -73,6 +74,7 @@ def site_of(
     counts_from: int | None = 1,
     access: Access | None = None,
     secrets: SecretKeys | None = None,
+    audit_log: AuditLog | None = None,
 ) -> Iterator[Site]:
     """Build the service on a store, not yet running. It counts from 1, which reads easier; from its own number with None."""
     (folder / "cloudchamber.yaml").write_text(settings)
@@ -84,6 +86,6 @@ def site_of(
         given = {"cloudchamber.config": str(folder)}
         builders = {"cloudchamber": build}
         application = Application.build(
-            store.engine, builders, settings=given, clock=clock, access=access, secrets=secrets
+            store.engine, builders, settings=given, clock=clock, access=access, secrets=secrets, audit_log=audit_log
         )
         yield Site(application, store, clock, runner)

@@ -51,7 +51,7 @@ from keyplan.operations import (
     operations_of,
 )
 from keyplan.protobuf import INT64_MAX, INT64_MIN, Message, ProtoJson
-from keyplan.server import LOGGER, AnswerError, OperationRoute, Responder, ServiceContext, caller_of
+from keyplan.server import LOGGER, AnswerError, OperationRoute, Responder, ServiceContext, caller_of, require_unrefused
 
 __all__ = [
     "CONTRACT",
@@ -259,6 +259,7 @@ class ChamberResponder(Responder):
         began, started_at = clock.monotonic(), clock.wall()
         try:
             _require_text(request.scope)
+            require_unrefused(request)
             asked.session = await self._session_of(request)
             asked.principal = self._principal_of(request, asked)
             if asked.principal is not None:

@@ -28,7 +28,7 @@ from keyplan.apps.cloudchamber.rest_routes import (
     rest,
     revision_of,
 )
-from keyplan.apps.cloudchamber.sessions import COOKIE
+from keyplan.apps.cloudchamber.sessions import COOKIE, Session
 from keyplan.layout import Damaged, shown_key
 from keyplan.operations import (
     ITSELF,
@@ -49,15 +49,19 @@ from keyplan.operations import (
 __all__ = ["Users"]
 
 _NAME: Final = re.compile("[A-Za-z][A-Za-z0-9]*")
+_NAME_CHARACTERS_MAX: Final = 255
+"""Why here: ruling R10 of the layout would refuse it too, and only once the audit log has a line with the name."""
 _RIGHTS: Final = {info.encode_name: info.name for info in msgspec.structs.fields(Rights) if info.type is bool}
 """The rights as they are spelled in JSON, and in the record."""
 _FAILED: Final = "authentication failed, invalid user name or password"
 
 
 def _named(_argument: str, name: str) -> str:
-    """Return the name of a user, when it can be one: a letter, then letters and digits. Raises RefusedError (404)."""
+    """Return the name of a user, when it can be one: a letter, then letters and digits. Raises RefusedError (404, 400)."""
     if not _NAME.fullmatch(name):
         raise no_such_page()
+    if len(name) > _NAME_CHARACTERS_MAX:
+        raise invalid(f"the name of a user has at most {_NAME_CHARACTERS_MAX} characters")
     return name
 
 
@@ -150,8 +154,6 @@ class Users(Resource):
             return await self._login(name, body)
         if op == "logout":
             return self._logout(name)
-        if op is not None:
-            raise invalid(f"invalid user operation requested (?op={op}) for user {quoted(name)}")
         if password is not None:
             return await self._set_password(name, body, match)
         return await self._update(name, body, match)
@@ -176,13 +178,36 @@ class Users(Resource):
         return Answered(_shown(found.record), headers=etag(found.revision))
 
     async def admit_body(self, operation: Operation, arguments: Mapping[str, Any]) -> None:
-        """Refuse who may not manage the account, before the body is read, as the original does; the act itself asks again."""
-        if operation.attribute != "put" or arguments.get("op") is not None:
+        """Refuse who may not log in or out or manage the account, before the body is read; the act itself asks again.
+
+        Why all of it here: what is let in has two lines in the audit log, and whoever asks without a log-in is to write few.
+        """
+        if operation.attribute != "put":
             return
-        if arguments.get("password") is None and COOKIE not in self.asked.http.cookies:
+        name, act = arguments["name"], arguments.get("op")
+        if act == "login":
+            self._check_may_log_in(name)
+        elif act == "logout":
+            self._session_to_end(name)
+        elif act is not None:
+            raise invalid(f"invalid user operation requested (?op={act}) for user {quoted(name)}")
+        elif arguments.get("password") is None and COOKIE not in self.asked.http.cookies:
             raise RefusedError(400, "http: named cookie not present", is_bare=True)
-        if not await self.web.context.read(self.web.accounts.may_manage, self.asked.caller, arguments["name"]):
+        elif not await self.web.context.read(self.web.accounts.may_manage, self.asked.caller, name):
             raise permission_denied()
+
+    def _check_may_log_in(self, name: str) -> None:
+        """Count a try to log in. Raises RefusedError: for who is logged in, and when there were too many."""
+        if self.asked.session is not None:
+            raise invalid("session already has a logged in user")
+        self.web.bound.begin(self.asked.client, name)
+
+    def _session_to_end(self, name: str) -> Session:
+        """Return the session of who wants to log out. Raises RefusedError."""
+        session = self.asked.session
+        if session is None or session.user != name:
+            raise invalid(f"user {quoted(name)} not logged into this session")
+        return session
 
     # ---- passwords and sessions ------------------------------------------------------------------------------------------
 
@@ -210,10 +235,7 @@ class Users(Resource):
         return Answered(f"Password changed for user {quoted(name)}", headers=etag(found.revision))
 
     async def _login(self, name: str, password: bytes) -> Answered[Any]:
-        if self.asked.session is not None:
-            raise invalid("session already has a logged in user")
         client, run = self.asked.client, self.web.context.run
-        self.web.bound.begin(client, name)
         found = await run(self.web.accounts.find, name)
         may_enter = found is not None and found.record.enabled
         # Why: an unknown and a disabled user cost as much as a wrong password, and are told the same.
@@ -226,10 +248,7 @@ class Users(Resource):
         return Answered(f"User {quoted(name)} logged in\n")
 
     def _logout(self, name: str) -> Answered[Any]:
-        session = self.asked.session
-        if session is None or session.user != name:
-            raise invalid(f"user {quoted(name)} not logged into this session")
-        self.web.sessions.close(session)
+        self.web.sessions.close(self._session_to_end(name))
         self.asked.is_logged_out = True
         return Answered(f"User {quoted(name)} logged out\n")
 

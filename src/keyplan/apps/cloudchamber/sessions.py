@@ -178,8 +178,8 @@ class AuthenticatedRequest:
 
     @property
     def client(self) -> str:
-        """The address that the request comes from."""
-        return "" if self.http.client is None else self.http.client.host
+        """What the address that the request comes from counts as."""
+        return "" if self.http.client is None else place_of(self.http.client.host)
 
 
 class LoginBound:
