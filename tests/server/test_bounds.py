@@ -8,7 +8,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -19,6 +19,7 @@ from keyplan.server import Access, Role, Token
 from keyplan.server.etcd_v3 import messages
 from keyplan.server.etcd_v3.failures import CallFailure
 from keyplan.server.etcd_v3.messages import MESSAGES_MAX, RECORDS, message_in, messages_in
+from keyplan.server.reading import ReadAllowance
 from tests.server.etcd_v3.json_client import JsonClient, b64
 from tests.servers.gateways import GatewayServer
 
@@ -174,3 +175,71 @@ def test_a_long_directory_is_listed_in_a_thread(engine: CountingEngine, server: 
     assert len(answer.json()["node"]["nodes"]) == 2_000
     assert 0 < engine.read[_IN_THE_LOOP] <= _READ_AT_ONCE_MAX
     assert engine.read.total() >= 2_000
+
+
+# ---- how much is read --------------------------------------------------------------------------------------------------
+
+LARGE_RANGE: Final = {"key": b64("/large/"), "range_end": b64("/large0")}
+READS: Final = [{"request_range": LARGE_RANGE}] * 20
+COMPARES: Final = [{**LARGE_RANGE, "target": "VERSION", "version": 1}] * 20
+MIB: Final = 1 << 20
+
+
+def revision_of(engine: CountingEngine) -> int:
+    with engine.snapshot() as snapshot:
+        return snapshot.revision
+
+
+@pytest.fixture
+def large(engine: CountingEngine, monkeypatch: pytest.MonkeyPatch) -> CountingEngine:
+    """A store with ten keys of 100 KiB below /large/, of which a request may read a MiB and a bit."""
+    monkeypatch.setattr(ReadAllowance.__init__, "__kwdefaults__", {"bytes_max": MIB + 10_000})
+    engine.commit(Commit((), tuple(Put(b"/large/%d" % number, b"x" * (100 << 10)) for number in range(10))))
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("txn", {"success": READS}),
+        ("txn", {"success": [{"request_txn": {"success": READS}}], "compare": COMPARES[:1]}),
+        ("txn", {"compare": COMPARES}),
+        ("txn", {"success": [{"request_range": {"key": b64("/large/1")}}] * 20}),
+        ("range", {"key": b64("/"), "range_end": b64("0")}),
+        ("range", {"key": b64("/"), "range_end": b64("0"), "sort_target": "VALUE"}),
+        ("deleterange", {"key": b64("/"), "range_end": b64("0"), "prev_kv": True}),
+    ],
+)
+def test_a_call_that_would_read_too_much_is_refused_and_nothing_is_done(
+    large: CountingEngine, server: GatewayServer, call: str, message: dict[str, Any]
+) -> None:
+    large.commit(Commit((), (Put(b"/more", b"x" * 100_000),)))
+    before = revision_of(large)
+    answer = httpx.post(f"{server.url}/v3/kv/{call}", json=message, trust_env=False, timeout=60)
+    assert (answer.status_code, answer.json()["code"]) == (429, 8)
+    assert answer.json()["error"] == "keyplan: the call reads more than 1 MiB: ask for less at once, with a limit"
+    assert revision_of(large) == before
+
+
+def test_what_is_within_the_bound_is_answered_and_a_deletion_shows_no_values(
+    large: CountingEngine, server: GatewayServer
+) -> None:
+    large.commit(Commit((), (Put(b"/more", b"x" * 100_000),)))
+    with JsonClient(server.url) as client:
+        assert len(client.call("/v3/kv/range", LARGE_RANGE)["kvs"]) == 10
+        assert (
+            client.call("/v3/kv/range", {"key": b64("/"), "range_end": b64("0"), "keys_only": True})["count"] == "2011"
+        )
+        assert client.call("/v3/kv/deleterange", {"key": b64("/"), "range_end": b64("0")})["deleted"] == "2011"
+
+
+@pytest.mark.parametrize("query", ["", "?recursive=true"])
+def test_a_listing_that_would_read_too_much_is_refused(
+    large: CountingEngine, server: GatewayServer, query: str
+) -> None:
+    url = f"{server.url}/v2/keys/large{query}"
+    assert len(httpx.get(url, trust_env=False, timeout=60).json()["node"]["nodes"]) == 10
+    large.commit(Commit((), (Put(b"/large/more", b"x" * 100_000),)))
+    answer = httpx.get(url, trust_env=False, timeout=60)
+    assert (answer.status_code, answer.json()["errorCode"]) == (400, 210)
+    assert answer.json()["cause"] == "keyplan: the listing reads more than 1 MiB: list its directories one by one"

@@ -22,6 +22,7 @@ from keyplan.server.etcd_v2.records import (
     unpack_directory,
     unpack_file,
 )
+from keyplan.server.reading import ReadAllowance
 
 __all__ = [
     "DEPTH_MAX",
@@ -243,10 +244,19 @@ class _Allowance:
             self._left -= 1
 
 
+_READ_AT_ONCE: Final = 200
+"""Paths of a listing whose values are read with one call. Why not all: they would be in memory before they are counted."""
+
+
+def _too_much_read(bytes_max: int) -> KeysFailure:
+    problem = f"keyplan: the listing reads more than {bytes_max >> 20} MiB: list its directories one by one"
+    return KeysFailure(Code.INVALID_FORM, problem)
+
+
 def children(listing: Listing, directory: Node, state: State, *, entries_max: int | None = None) -> list[Node] | None:
     """Return what is directly in a directory, sorted, without what is hidden.
 
-    None: it takes the reading of more than `entries_max` keys to find out.
+    None: it takes the reading of more than `entries_max` keys to find out. Raises KeysFailure when too much is read.
     """
     allowance = _Allowance(entries_max)
     prefix = directory.path if directory.path == ROOT else directory.path + "/"
@@ -259,13 +269,18 @@ def children(listing: Listing, directory: Node, state: State, *, entries_max: in
     if allowance.is_over:
         return None
     paths = [prefix + name for name in sorted(names)]
-    found = listing.get_many([key for path in paths for key in keys_of(path)])
+    allowed = ReadAllowance(_too_much_read)
     nodes: list[Node] = []
-    for position, path in enumerate(paths):
-        entry, record_entry, directory_entry = found[3 * position : 3 * position + 3]
-        node = _child(path, entry, record_entry, directory_entry, state, is_deep=names[name_of(path)])
-        if node is not None:
-            nodes.append(node)
+    for first in range(0, len(paths), _READ_AT_ONCE):
+        part = paths[first : first + _READ_AT_ONCE]
+        found = listing.get_many([key for path in part for key in keys_of(path)])
+        for position, path in enumerate(part):
+            entry, record_entry, directory_entry = found[3 * position : 3 * position + 3]
+            node = _child(path, entry, record_entry, directory_entry, state, is_deep=names[name_of(path)])
+            if node is not None:
+                nodes.append(node)
+            if entry is not None:
+                allowed.take(entry)
     return nodes
 
 
@@ -321,15 +336,17 @@ def _seen(key: bytes, segment: bytes, *, is_deep: bool) -> Iterator[tuple[str, b
 def subtree(listing: Listing, directory: Node, state: State, *, entries_max: int | None = None) -> list[Node] | None:
     """Return everything below a directory, nested and sorted at every level, without what is hidden.
 
-    None: there are more than `entries_max` keys, or as many records of them.
+    None: there are more than `entries_max` keys, or as many records of them. Raises KeysFailure when too much is read.
     """
     files, directories = records_below(directory.path)
     keys = below(directory.path)
     cut = len(files.start) - len(keys.start)
     limit = None if entries_max is None else entries_max + 1
-    found = list(listing.scan(keys, limit=limit))
-    records = {entry.key[cut:]: entry for entry in listing.scan(files, limit=limit)}
-    made = {entry.key[cut:].decode(): unpack_directory(entry.value) for entry in listing.scan(directories, limit=limit)}
+    allowed = ReadAllowance(_too_much_read)
+    found = list(allowed.taken(listing.scan(keys, limit=limit)))
+    records = {entry.key[cut:]: entry for entry in allowed.taken(listing.scan(files, limit=limit))}
+    kept = allowed.taken(listing.scan(directories, limit=limit))
+    made = {entry.key[cut:].decode(): unpack_directory(entry.value) for entry in kept}
     if limit is not None and limit in {len(found), len(records), len(made)}:
         return None
     branches: dict[str, dict[str, Node]] = {directory.path: {}}

@@ -14,8 +14,9 @@ from keyplan.engine import (
 from keyplan.grpc_status import GrpcStatus
 from keyplan.server.etcd_member import RESERVED, is_reserved
 from keyplan.server.etcd_v3.admission import duplicate_key
-from keyplan.server.etcd_v3.failures import PERMISSION_DENIED, CallFailure
+from keyplan.server.etcd_v3.failures import PERMISSION_DENIED, CallFailure, too_much_read
 from keyplan.server.etcd_v3.messages import NEW_REVISION
+from keyplan.server.reading import ReadAllowance
 
 __all__ = ["Changes", "beside_reserved"]
 
@@ -31,13 +32,14 @@ def beside_reserved(key_range: KeyRange) -> KeyRange:
 
 
 class Changes:
-    """Reads and writes over one snapshot. Everything that was read is guarded when something is written.
+    """Reads and writes over one snapshot. What was read is guarded when something is written.
 
-    Unless `is_whole`, ranges are without keyplan's own keys.
+    Unless `is_whole`, ranges are without keyplan's own keys. All that is read is counted, each time that it is asked for.
     """
 
     def __init__(self, snapshot: Snapshot, *, is_whole: bool = True) -> None:
         self._is_whole = is_whole
+        self._allowance = ReadAllowance(too_much_read)
         self._reads = Reads.of(snapshot)
         self._writes = WriteSet(self._reads, revision_written=NEW_REVISION)
         self._deleted: list[KeyRange] = []
@@ -56,18 +58,19 @@ class Changes:
         return self._writes.has_writes
 
     def get(self, key: bytes) -> Entry | None:
-        """Return an entry, as this transaction leaves it so far."""
+        """Return an entry, as this transaction leaves it so far. Raises CallFailure when too much was read."""
         if key not in self._gone:
             # Why also of a key that is written: who reads it back is told its version.
             self._reads.read_set.add(key)
-        return self._writes.get(key)
+        entry = self._writes.get(key)
+        return None if entry is None else self._allowance.take(entry)
 
     def range(self, key_range: KeyRange) -> list[Entry]:
-        """Return the entries in a range, as this transaction leaves them so far."""
+        """Return the entries in a range, as this transaction leaves them so far. Raises CallFailure when too much was read."""
         if not self._is_whole:
             key_range = beside_reserved(key_range)
         self._reads.read_set.update(self._writes.put_keys_in(key_range))
-        return list(self._writes.over(list(self._reads.scan(key_range)), key_range))
+        return list(self._writes.over(list(self._allowance.taken(self._reads.scan(key_range))), key_range))
 
     def put(self, key: bytes, value: bytes, lease: int) -> None:
         """Write a value. Raises CallFailure for a key that was written already, and for one that is keyplan's own."""
@@ -77,8 +80,8 @@ class Changes:
             raise duplicate_key()
         self._writes.put(key, value, lease)
 
-    def delete(self, key_range: KeyRange) -> list[Entry]:
-        """Remove a range; return what was there. Raises CallFailure as `put` does.
+    def delete(self, key_range: KeyRange, *, shows_values: bool = True) -> list[Entry]:
+        """Remove a range; return what was there, which is counted where its values are shown. Raises CallFailure as `put` does.
 
         Departure: etcd takes a put in one nested transaction and its deletion in a later one, and a put behind a deletion up
         to the last key; here a key is written once.
@@ -87,7 +90,8 @@ class Changes:
             raise _reserved()
         if self._writes.put_keys_in(key_range):
             raise duplicate_key()
-        stored = list(self._reads.look_through(key_range))
+        found = self._reads.look_through(key_range, keys_only=not shows_values)
+        stored = list(self._allowance.taken(found) if shows_values else found)
         self._delete_guards.append(RangeUnchanged(key_range, self.revision, tuple(entry.key for entry in stored)))
         gone = [entry for entry in stored if entry.key not in self._gone]
         if len(gone) == 1:

@@ -20,13 +20,14 @@ from keyplan.errors import (
 from keyplan.grpc_status import GrpcStatus
 from keyplan.server.etcd_member import NO_SPACE
 
-__all__ = ["PERMISSION_DENIED", "CallFailure", "failure_of"]
+__all__ = ["PERMISSION_DENIED", "CallFailure", "failure_of", "too_much_read"]
 
 PERMISSION_DENIED: Final = "etcdserver: permission denied"
 
 
 _STATUSES: Final = {
     GrpcStatus.INVALID_ARGUMENT: 400,
+    GrpcStatus.RESOURCE_EXHAUSTED: 429,
     GrpcStatus.NOT_FOUND: 404,
     GrpcStatus.PERMISSION_DENIED: 403,
     GrpcStatus.RESOURCE_EXHAUSTED: 429,
@@ -61,6 +62,12 @@ class CallFailure(Exception):  # noqa: N818 # it is an answer, not an error of k
     def stream_body(self) -> dict[str, Any]:
         """The last line of a stream."""
         return {"error": {"grpc_code": int(self.code), "http_code": self.status, "message": self.message}}
+
+
+def too_much_read(bytes_max: int) -> CallFailure:
+    """Return the failure of a call that reads more than one may."""
+    problem = f"keyplan: the call reads more than {bytes_max >> 20} MiB: ask for less at once, with a limit"
+    return CallFailure(GrpcStatus.RESOURCE_EXHAUSTED, problem)
 
 
 _FAILURES: Final[tuple[tuple[type[KeyplanError], GrpcStatus, str], ...]] = (

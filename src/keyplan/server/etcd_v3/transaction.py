@@ -12,8 +12,9 @@ from keyplan.engine import Entry, KeyRange, Snapshot
 from keyplan.grpc_status import GrpcStatus
 from keyplan.protobuf import CompareResult, CompareTarget, SortOrder, SortTarget
 from keyplan.server.etcd_v3.changes import Changes, beside_reserved
-from keyplan.server.etcd_v3.failures import CallFailure
+from keyplan.server.etcd_v3.failures import CallFailure, too_much_read
 from keyplan.server.etcd_v3.messages import RECORDS, key_value, range_of
+from keyplan.server.reading import ReadAllowance
 
 __all__ = ["Answer", "delete_range", "look", "put", "read_range", "transact"]
 
@@ -89,7 +90,8 @@ def look(snapshot: Snapshot, request: Request, *, is_whole: bool = True) -> Answ
     found = snapshot.scan(
         key_range, limit=limit if limit > 0 else None, reverse=is_reverse, keys_only=request.keys_only
     )
-    kvs = [key_value(entry, snapshot.revision, has_value=not request.keys_only) for entry in found]
+    taken = ReadAllowance(too_much_read).taken(found)
+    kvs = [key_value(entry, snapshot.revision, has_value=not request.keys_only) for entry in taken]
     return lambda _revision: RECORDS.RangeResponse(kvs=kvs, more=0 < limit < count, count=count)
 
 
@@ -147,7 +149,7 @@ def put(changes: Changes, request: Request) -> Answer:
 
 def delete_range(changes: Changes, request: Request) -> Answer:
     """Remove a key or a range. Raises CallFailure."""
-    gone = changes.delete(_selected(request))
+    gone = changes.delete(_selected(request), shows_values=request.prev_kv)
 
     def answer(revision: int) -> Any:
         shown = [key_value(entry, revision) for entry in gone] if request.prev_kv else []
