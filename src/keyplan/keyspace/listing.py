@@ -1,9 +1,19 @@
-"""Lists of key spaces, filtered and paged, and whose a raw key is."""
+"""Lists of key spaces, filtered and paged, what of others a conflict tells, and whose a raw key is."""
 
 from collections.abc import Callable
 from typing import Final
 
-from keyplan.errors import CorruptionError, InvalidArgumentError
+from keyplan.errors import (
+    CorruptionError,
+    InvalidArgumentError,
+    KeySpaceConflictError,
+    KeySpaceDeletingError,
+    KeySpaceExistsError,
+    KeySpaceRestoringError,
+    OwnerConflictError,
+    PrefixConflictError,
+    PrefixInUseError,
+)
 from keyplan.keyspace.answers import KeySpace, KeySpacePage, Owner, OwnerKind
 from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.names import is_name
@@ -19,6 +29,7 @@ __all__ = [
     "listed",
     "owner_in",
     "sees_all",
+    "told_to",
 ]
 
 Sees = Callable[[str, str | None], bool]
@@ -31,6 +42,14 @@ LIST_LIMIT_MAX: Final = 1_000
 AUDIT_LIMIT_MAX: Final = 1_000
 """As many entries of the audit log are read at once, for the same reason."""
 
+_ASKED_FOR: Final = {
+    KeySpaceExistsError: ("name",),
+    OwnerConflictError: ("name", "application"),
+    PrefixInUseError: ("prefix",),
+    PrefixConflictError: ("prefix",),
+}
+"""What a conflict says that whoever asked has said themselves."""
+
 _READ_AT_ONCE = 500
 _NUMBER_DIGITS_MAX = 19
 
@@ -38,6 +57,17 @@ _NUMBER_DIGITS_MAX = 19
 def sees_all(_name: str, _application: str | None) -> bool:
     """Show every key space."""
     return True
+
+
+def told_to(sees: Sees, registry: KeySpaceRegistry, error: KeySpaceConflictError) -> KeySpaceConflictError:
+    """Return a conflict as it is told to who is not shown the key space: that the name or prefix is taken, and no more."""
+    name = error.facts.get("holder", error.facts.get("name"))
+    record = registry.records.get(name) if isinstance(name, str) else None
+    if record is None or sees(record.name, record.application):
+        return error
+    is_name_taken = isinstance(error, (KeySpaceDeletingError, KeySpaceRestoringError))
+    kind = KeySpaceExistsError if is_name_taken else type(error)
+    return kind(**{fact: error.facts[fact] for fact in _ASKED_FOR.get(kind, ())})
 
 
 def listed(

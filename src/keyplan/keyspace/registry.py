@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
-from keyplan.errors import KeySpaceNotFoundError
+from keyplan.errors import KeySpaceConflictError, KeySpaceNotFoundError
 from keyplan.keyspace.allocation import PROFILES, refuse_held
 from keyplan.keyspace.answers import AuditItem, Ensured, KeySpace, KeySpaceIdentity, KeySpacePage, Owner, Usage
 from keyplan.keyspace.audit import Acts, AuditVerdict, digest_of_entry
@@ -22,7 +22,7 @@ from keyplan.keyspace.lifecycle import (
     move,
     undelete,
 )
-from keyplan.keyspace.listing import LIST_LIMIT_DEFAULT, Sees, listed, owner_in, sees_all
+from keyplan.keyspace.listing import LIST_LIMIT_DEFAULT, Sees, listed, owner_in, sees_all, told_to
 from keyplan.keyspace.names import checked_application, checked_description, is_name, time_text
 from keyplan.keyspace.operations import RegistryOperations
 from keyplan.keyspace.prefixes import bytes_of_hex
@@ -57,6 +57,7 @@ class KeySpaces(RegistryOperations):
     GenerationMismatchError or OwnerConflictError, and writes nothing, when the name is another's by then.
 
     `sees` tells of a name and its application (None: not known) whether they are shown: lists are as if there were no others.
+    Of one that is not, who wants its name or prefix is told that it is taken, and no more.
     """
 
     def __init__(
@@ -216,7 +217,10 @@ class KeySpaces(RegistryOperations):
             self._may.check_open(transaction.registry)
             if self._role is not Role.ADMIN:
                 check_self_registration(transaction, request, if_not_exists=if_not_exists)
-            record, is_new = create(transaction, self._founding, request, if_not_exists=if_not_exists)
+            try:
+                record, is_new = create(transaction, self._founding, request, if_not_exists=if_not_exists)
+            except KeySpaceConflictError as error:
+                raise told_to(self._sees, transaction.registry, error) from None
             return Ensured(KeySpace.of_record(record), is_new)
 
         return self._transactions.run(work)
