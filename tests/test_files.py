@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from keyplan.errors import InvalidInputError
-from keyplan.files import make_folder, new_file, write_over, write_whole
+from keyplan.files import make_folder, new_file, open_file, write_over, write_whole
 
 
 @contextmanager
@@ -58,6 +58,21 @@ def test_a_file_is_replaced_whole_and_its_mode_with_it(tmp_path: Path) -> None:
     assert path.read_bytes() == b"n\xc3\xa9\n"
     assert mode_of(path) == 0o600
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_to_what_is_not_there_yet_makes_it_and_one_to_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "second").symlink_to(tmp_path / "there" / "file")
+    (tmp_path / "first").symlink_to("second")
+    os.close(open_file(tmp_path / "first", os.O_WRONLY | os.O_CREAT, mode=0o640))
+    assert mode_of(tmp_path / "there" / "file") == 0o640
+    assert (tmp_path / "first").is_symlink()
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(OSError, match="symbolic links"):
+        open_file(tmp_path / "round", os.O_WRONLY | os.O_CREAT)
+    (tmp_path / "nowhere").symlink_to(tmp_path / "missing" / "file")
+    with pytest.raises(FileNotFoundError):
+        open_file(tmp_path / "nowhere", os.O_WRONLY | os.O_CREAT)
 
 
 def test_a_link_is_replaced_and_what_it_leads_to_is_not(tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ def _make_one(folder: Path, mode: int) -> None:
 def open_file(path: str | Path, flags: int, *, mode: int = FILE_MODE, owner: tuple[int, int] | None = None) -> int:
     """Open a file as `os.open` does. With O_CREAT, a missing one is made with exactly this mode, whatever the umask is.
 
+    A link is followed, also one that leads to nothing yet.
+
     `owner` is a user's and a group's id: a file that is made becomes theirs as far as this process may give it away.
     Why not `os.open` alone: the umask narrows its mode, and what is there must keep its own. Raises OSError.
     """
@@ -75,7 +77,8 @@ def open_file(path: str | Path, flags: int, *, mode: int = FILE_MODE, owner: tup
         try:
             return open_file(path, flags | os.O_EXCL, mode=mode, owner=owner)
         except FileExistsError:
-            continue  # somebody made it at this moment
+            # Why: somebody made it at this moment; or it is a link to what is not there, which is made where it leads to.
+            path = os.path.realpath(path)
     descriptor = os.open(path, flags, mode & FILE_MODE)
     if flags & os.O_CREAT:
         if owner is not None:

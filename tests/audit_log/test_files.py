@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -75,6 +76,15 @@ def test_a_file_that_is_large_enough_is_left_as_an_older_one_with_the_numbers_of
     assert (verdict.is_whole, verdict.first, verdict.head, verdict.removed) == (True, 1, log.head.digest, 0)
     assert verified_files([watched.path.parent / name for name in files]).head == log.head.digest
     assert not watched.problems
+
+
+@pytest.mark.parametrize(("mode", "is_told"), [(0o600, False), (0o640, False), (0o644, True), (0o602, True)])
+def test_a_file_that_everybody_may_read_or_write_is_told(watched: Watched, mode: int, *, is_told: bool) -> None:
+    watched.path.touch()
+    watched.path.chmod(mode)
+    with watched.opened():
+        assert bool(watched.problems) is is_told
+    assert stat.S_IMODE(watched.path.stat().st_mode) == mode
 
 
 def test_a_log_that_was_closed_goes_on_with_its_files(watched: Watched) -> None:

@@ -6,6 +6,7 @@ of the new one names the last line of the old one; so it does where another prog
 """
 
 import os
+import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -54,6 +55,10 @@ class Notice(NamedTuple):
     words: str
     facts: Mapping[str, object]
     is_problem: bool = False
+
+
+_OF_EVERYBODY: Final = stat.S_IROTH | stat.S_IWOTH
+"""Why not a group's: sites let one read their logs."""
 
 
 class _Asked(NamedTuple):
@@ -124,6 +129,8 @@ class AuditLog:
             os.close(self._lock)
             raise InvalidInputError(source=str(path), problem=f"it cannot be written: {words_of(error)}") from error
         self._note("the audit log is open")
+        if os.fstat(self._file).st_mode & _OF_EVERYBODY:
+            self._note("the audit log is not for its owner alone", "everybody on this machine may read or write it")
         self._thread = threading.Thread(target=self._run, name="keyplan-audit-log", daemon=True)
         self._thread.start()
 
