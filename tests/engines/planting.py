@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import pytest
 
-from keyplan.engine import memory
+from keyplan.engine import memory, memory_snapshot
 
 __all__ = ["MUTANTS", "Plant", "SnapshotOf", "WatchOf", "gap", "refused_by", "replace"]
 
 Plant = Callable[[pytest.MonkeyPatch], None]
-SnapshotOf: Final[Any] = memory._MemorySnapshot
+SnapshotOf: Final[Any] = memory_snapshot.MemorySnapshot
 WatchOf: Final[Any] = memory._MemoryWatch
 
 

@@ -20,6 +20,7 @@ from keyplan.engine import (
     MemoryEngine,
     Put,
     memory,
+    memory_snapshot,
     open_engine,
 )
 from keyplan.errors import KeyplanError, LeaseNotFoundError
@@ -110,7 +111,7 @@ def test_what_an_engine_does_right_holds(tmp_path: Path, scheme: str) -> None:
 # ---- engines that are wrong in one method ---------------------------------------------------------------------------------
 
 
-SNAPSHOT: Any = memory._MemorySnapshot
+SNAPSHOT: Any = memory_snapshot.MemorySnapshot
 
 
 def wrong_count(patch: pytest.MonkeyPatch) -> None:

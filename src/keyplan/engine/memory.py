@@ -4,7 +4,7 @@ State is a sorted map that edits never change (`sorted_entries`), so that a snap
 revision for watches. Leases need no thread: every call first deletes what has expired, and a waiting watch wakes for it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
@@ -34,6 +34,7 @@ from keyplan.engine.interface import (
 )
 from keyplan.engine.lease import GrantedLease
 from keyplan.engine.lineage import Lineage
+from keyplan.engine.memory_snapshot import MemoryShare, MemorySnapshot
 from keyplan.engine.profile import Capability, Profile
 from keyplan.engine.sorted_entries import Draft, SortedEntries
 from keyplan.engine.url import EngineUrl
@@ -225,7 +226,19 @@ class MemoryEngine(Engine):
             state = self._state
             if state.leases:
                 state.expire_leases()
-            return _MemorySnapshot(self, state.entries, state.revision)
+            return MemorySnapshot(self, state.entries, state.revision)
+
+    def fenced_snapshot(self, prefix: bytes, fences: Fences) -> Snapshot | None:
+        if not self._profile.has_local_reads:
+            return None  # Why: in the place of an engine over a network, which has none.
+        with self._state.condition:
+            if self.is_closed:
+                self.check_open()
+            state = self._state
+            if state.leases:
+                state.expire_leases()
+            entries, revision = state.entries, state.revision
+        return MemoryShare(self, entries, revision, prefix) if entries.holds(fences) else None
 
     def value(self, key: bytes) -> bytes | None:
         # Why without a snapshot: the entries that are there now never change, and a single read asks for nothing else.
@@ -282,7 +295,10 @@ class MemoryEngine(Engine):
                 self.check_open()
             if state.leases:
                 state.expire_leases()
-            check_guards(commit.guards, _MemorySnapshot(self, state.entries, state.revision))
+            entries = state.entries
+            if not entries.hold(commit.guards):
+                # Why again: it names every guard that does not hold.
+                check_guards(commit.guards, MemorySnapshot(self, entries, state.revision))
             for mutation in commit.mutations:
                 if isinstance(mutation, Put) and mutation.lease != NO_LEASE and mutation.lease not in state.leases:
                     raise LeaseNotFoundError(lease=mutation.lease)
@@ -330,7 +346,7 @@ class MemoryEngine(Engine):
                 previous = key
             with self._state.condition:
                 self.check_open()
-                state = _MemorySnapshot(self, self._state.entries, self._state.revision)
+                state = MemorySnapshot(self, self._state.entries, self._state.revision)
                 check_guards([KeyAbsent(key) for key, _ in batch], state)
                 self._state.apply(Put(key, value) for key, value in batch)
             loaded += len(batch)
@@ -342,69 +358,6 @@ class MemoryEngine(Engine):
                 self.is_closed = True
                 self._state.users -= 1
                 self._state.condition.notify_all()
-
-
-class _MemorySnapshot(Snapshot):
-    def __init__(self, engine: MemoryEngine, entries: SortedEntries, revision: int) -> None:
-        self._engine = engine
-        self._entries = entries
-        self._revision = revision
-        self._is_closed = False
-
-    @property
-    def revision(self) -> int:
-        return self._revision
-
-    def get(self, key: bytes) -> Entry | None:
-        # Why asked here, too: most reads are of an open store, and need no call.
-        if self._is_closed or self._engine.is_closed:
-            self._check_open()
-        return self._entries.get(key)
-
-    def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
-        if self._is_closed or self._engine.is_closed:
-            self._check_open()
-        return list(map(self._entries.get, keys))
-
-    def value(self, key: bytes) -> bytes | None:
-        self._check_open()
-        entry = self._entries.get(key)
-        return None if entry is None else entry.value
-
-    def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        self._check_open()
-        get = self._entries.get
-        return [None if (entry := get(key)) is None else entry.value for key in keys]
-
-    def holds(self, fences: Fences) -> bool:
-        if self._is_closed or self._engine.is_closed:
-            self._check_open()
-        return self._entries.holds(fences)
-
-    def scan(
-        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
-    ) -> Iterator[Entry]:
-        self._check_open()
-        found = self._entries.scan_reverse(key_range) if reverse else self._entries.scan(key_range)
-        if limit is not None:
-            found = islice(found, limit)
-        return (_without_value(entry) for entry in found) if keys_only else found
-
-    def count(self, key_range: KeyRange) -> int:
-        self._check_open()
-        return self._entries.count_in(key_range)
-
-    def close(self) -> None:
-        self._is_closed = True
-
-    def _check_open(self) -> None:
-        self._engine.check_open()
-        if self._is_closed:
-            raise EngineUnavailableError(engine=self._engine.profile.name, problem="the snapshot was closed")
-
-
-def _without_value(entry: Entry) -> Entry:
-    return entry._replace(value=b"")
 
 
 class _MemoryWatch:

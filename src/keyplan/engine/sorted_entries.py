@@ -4,11 +4,12 @@ That is what makes a snapshot of the memory engine free: it keeps the map it was
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 from keyplan.engine.fences import Fences
-from keyplan.engine.interface import Entry, KeyRange
+from keyplan.engine.interface import Entry, Guard, KeyAbsent, KeyRange, KeyUnchanged
 
 __all__ = ["Draft", "SortedEntries"]
 
@@ -51,29 +52,50 @@ class SortedEntries:
         block = self.blocks[index]
         # Why: a one-part tuple sorts just before every entry with that key, so bisect compares in C.
         position = bisect_left(block, (key,))
-        return block[position] if position < len(block) and block[position].key == key else None
+        if position == len(block):
+            return None
+        entry = block[position]
+        return entry if entry[0] == key else None  # Why by its place: a field's name is looked up by a call.
 
-    def scan(self, key_range: KeyRange) -> Iterator[Entry]:
-        """Yield the entries in the range, in order."""
+    def hold(self, guards: Iterable[Guard]) -> bool:
+        """Tell whether the guards hold, all of them on single keys; False when one is on a range, which others look at."""
+        get = self.get
+        for guard in guards:
+            if type(guard) is KeyUnchanged:
+                entry = get(guard.key)
+                if entry is None or entry[3] != guard.revision:
+                    return False
+            elif type(guard) is not KeyAbsent or get(guard.key) is not None:
+                return False
+        return True
+
+    def scan(self, key_range: KeyRange, *, reverse: bool = False) -> Iterator[Entry]:
+        """Yield the entries in the range, in order, or last first."""
+        return chain.from_iterable(self.pieces(key_range, reverse=reverse))
+
+    def pieces(self, key_range: KeyRange, *, reverse: bool = False) -> Iterator[list[Entry]]:
+        """Yield the same in pieces. Why: whoever takes an entry from a list needs no call of ours for it."""
+        return self._pieces_reversed(key_range) if reverse else self._pieces(key_range)
+
+    def _pieces(self, key_range: KeyRange) -> Iterator[list[Entry]]:
         start, end = key_range.start, key_range.end
         first = max(bisect_right(self.firsts, start) - 1, 0)
         for index in range(first, len(self.blocks)):
             block = self.blocks[index]
             low = bisect_left(block, (start,)) if index == first else 0
             if end is not None and block[-1].key >= end:
-                yield from block[low : bisect_left(block, (end,))]
+                yield block[low : bisect_left(block, (end,))]
                 return
-            yield from block[low:] if low else block
+            yield block[low:] if low else block
 
-    def scan_reverse(self, key_range: KeyRange) -> Iterator[Entry]:
-        """Yield the entries in the range, last first."""
+    def _pieces_reversed(self, key_range: KeyRange) -> Iterator[list[Entry]]:
         start, end = key_range.start, key_range.end
         last = len(self.blocks) if end is None else bisect_left(self.firsts, end)
         for index in range(last - 1, -1, -1):
             block = self.blocks[index]
             high = len(block) if end is None or index < last - 1 else bisect_left(block, (end,))
             low = bisect_left(block, (start,))
-            yield from reversed(block[low:high])
+            yield block[low:high][::-1]
             if low:
                 return
 
