@@ -169,15 +169,28 @@ class Policy:
         known = self._by_name.get(principal)
         if known is None:
             return Decision(is_allowed=False, line=None, reason=f"there is no principal {principal}")
-        for grant in known.grants:
-            if grant.act is act and grant.on.covers(on):
-                reason = f"line {grant.line} grants {principal} to {act} {grant.on}"
-                return Decision(is_allowed=True, line=grant.line, reason=reason)
-        return Decision(is_allowed=False, line=None, reason=f"no line grants {principal} to {act} {on}")
+        grant = _granting(known, act, on)
+        if grant is None:
+            return Decision(is_allowed=False, line=None, reason=f"no line grants {principal} to {act} {on}")
+        reason = f"line {grant.line} grants {principal} to {act} {grant.on}"
+        return Decision(is_allowed=True, line=grant.line, reason=reason)
+
+    def allows(self, principal: str, act: Act, on: Target) -> bool:
+        """Tell whether a principal may act on a target: what `decide` says, without its words."""
+        known = self._by_name.get(principal)
+        return known is not None and _granting(known, act, on) is not None
 
     def may(self, principal: str, *acts: Act) -> bool:
         """Tell whether a principal may do all these acts on everything."""
-        return all(self.decide(principal, act, EVERYTHING).is_allowed for act in acts)
+        return all(self.allows(principal, act, EVERYTHING) for act in acts)
+
+
+def _granting(principal: Principal, act: Act, on: Target) -> Grant | None:
+    """Return the first grant that lets a principal act on a target."""
+    for grant in principal.grants:
+        if grant.act is act and grant.on.covers(on):
+            return grant
+    return None
 
 
 def sum_of_token(text: str) -> bytes:

@@ -68,9 +68,10 @@ def reach_of(grants: Collection[Grant], state: Snapshot) -> Reach:
 
 
 class _Held(NamedTuple):
-    """A reach, the grants that it is of, and the head of the registry's log when it was made."""
+    """A reach, the grants that it is of, and the head of the registry's log when it was made, if they depend on it."""
 
     grants: Sequence[Grant]
+    is_of_registry: bool
     head: bytes | None
     reach: Reach
 
@@ -95,8 +96,8 @@ class GrantedReach:
     @property
     def must_look(self) -> bool:
         """True when a request has to begin with `renewed`: the reach depends on the registry, or the grants have changed."""
-        held, grants = self._held, self._grants()
-        return held is None or held.grants is not grants or _is_of_registry(grants)
+        held = self._held
+        return held is None or held.is_of_registry or held.grants is not self._grants()
 
     def renewed(self) -> Reach:
         """Return the reach as grants and registry are now; the same object as before where nothing changed."""
@@ -110,7 +111,7 @@ class GrantedReach:
             reach = reach_of(grants, state)
         if held is not None and held.reach == reach:
             reach = held.reach
-        self._held = _Held(grants, head, reach)
+        self._held = _Held(grants, is_of_registry, head, reach)
         return reach
 
 

@@ -123,7 +123,7 @@ def read_words(
     Raises InvalidArgumentError for a word that is none of these, which may be a misspelt filter, for one that is given twice,
     and for one that cannot be read. Without `knows_all` the first are passed over, and the last of two counts.
     """
-    known = {parameter.word: parameter.is_many for parameter in operation.at(Place.QUERY)}
+    known = _words_of(operation)
     given: dict[str, Any] = {}
     for word, text in words:
         if knows_all and word not in known and word not in beside:
@@ -140,6 +140,12 @@ def read_words(
         if word in given:
             form.read(word, given[word])
     return _read_given(operation, Place.QUERY, given)
+
+
+@cache
+def _words_of(operation: Operation) -> Mapping[str, bool]:
+    """The words of an operation's query, each with whether it may stand several times."""
+    return {parameter.word: parameter.is_many for parameter in operation.at(Place.QUERY)}
 
 
 def _read_given(operation: Operation, place: Place, given: Mapping[str, Any]) -> dict[str, Any]:

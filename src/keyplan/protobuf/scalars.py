@@ -112,7 +112,9 @@ def _number_kind(bits: int, *, is_signed: bool) -> JsonKind:
             raise MisfitError(f"the number does not fit into {bits} bits")
 
     def write(value: Any) -> str:
-        check(value)
+        # Why looked at here, too: a small answer is mostly numbers that fit, and for these a call is most of the work.
+        if type(value) is not int or not least <= value <= most:
+            check(value)
         return f"{quote}{value}{quote}"
 
     def read(value: Any) -> int:

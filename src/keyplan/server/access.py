@@ -207,7 +207,7 @@ class Access:
         return holder
 
     def _is_local(self, scope: Scope, headers: Headers) -> bool:
-        if is_passed_on(scope, headers):
+        if is_passed_on(scope):
             return False
         if is_over_unix(scope):
             return True  # Why: who may open it, the file's permissions say.

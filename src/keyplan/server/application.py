@@ -30,6 +30,7 @@ from keyplan.server.logs import LOGGER
 from keyplan.server.meters import Meters
 from keyplan.server.principals import KnownCallerRoute, WholeStoreOrOwnRoute, WholeStoreRoute
 from keyplan.server.refusals import RefusalLog
+from keyplan.server.route_index import RouteIndex
 from keyplan.server.service import SERVICE_GROUP, Service, ServiceBuilder, ServiceContext, ServiceSettings
 from keyplan.server.shell import Shell
 from keyplan.server.workers import Workers
@@ -137,7 +138,7 @@ class Application:
             *shell.open_routes,
             *guarded,
         ]
-        asgi = Starlette(routes=routes, middleware=[gate], exception_handlers=_HANDLERS)
+        asgi = Starlette(routes=[RouteIndex(routes)], middleware=[gate], exception_handlers=_HANDLERS)
         # Why: a path means one thing; who asks for another gets a 404 rather than a hint to follow.
         asgi.router.redirect_slashes = False
         asgi.router.default = next(filter(None, (one.unknown for one in services)), asgi.router.default)

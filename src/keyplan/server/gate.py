@@ -20,7 +20,7 @@ from keyplan.server.answers import REASON, REQUEST_ID, WHY, AnswerError, failure
 from keyplan.server.bounds import BODY_BYTES_PER_SECOND_MIN, HEADER_BYTES_MAX, EdgeBounds
 from keyplan.server.logs import LOGGER
 from keyplan.server.meters import Meters, route_of
-from keyplan.server.peers import peer_of
+from keyplan.server.peers import is_whole, peer_of
 from keyplan.server.proxies import address_of
 from keyplan.server.refusals import RefusalLog
 from keyplan.server.standing import CallerGoneError, Standings
@@ -208,8 +208,8 @@ class Gate:
             allowed: int = scope.get(_ROUTE_LIMIT, self._bounds.body_bytes_max)
             if declared > allowed:
                 raise _too_large(allowed)
-            # Why not always: after the body, a stream waits here until its client goes.
-            message = await (in_time() if is_coming else receive())
+            # Why not always: what is there needs no timer, and after the body a stream waits here until its client goes.
+            message = await (in_time() if is_coming and not is_whole(scope) else receive())
             if message["type"] == "http.request":
                 taken += len(message.get("body", b""))
                 if taken > allowed:

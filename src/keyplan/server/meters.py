@@ -38,6 +38,8 @@ class Meters:
         pending.set_function(lambda: workers.pending)
         build = Gauge("keyplan_build_info", "1, with the version as a label.", ("version",), registry=registry)
         build.labels(version).set(1)
+        self._of_routes: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        """Why kept: to find them by their labels takes as long as to count. Their number is that of the labels' values."""
 
     def began(self) -> None:
         """A request came in."""
@@ -47,9 +49,13 @@ class Meters:
         """A request was answered."""
         self._open.dec()
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        route = route_of(scope)
-        self._requests.labels(method, route, str(status)).inc()
-        self._seconds.labels(method, route).observe(seconds)
+        answered = (method, route_of(scope), status)
+        own = self._of_routes.get(answered)
+        if own is None:
+            own = self._requests.labels(*answered), self._seconds.labels(*answered[:2])
+            self._of_routes[answered] = own
+        own[0].inc()
+        own[1].observe(seconds)
 
 
 def route_of(scope: Scope) -> str:

@@ -51,7 +51,6 @@ class AllowedOrigins:
 
     def preflight(self, scope: Scope) -> Response | None:
         """Return the answer to a browser that asks whether an allowed origin's page may ask; None for every other request."""
-        names = {name for name, _ in scope["headers"]}
-        if scope["method"] != "OPTIONS" or b"access-control-request-method" not in names:
+        if scope["method"] != "OPTIONS" or b"access-control-request-method" not in dict(scope["headers"]):
             return None
         return Response(status_code=204, headers=_PREFLIGHT) if self.named_in(scope) else None

@@ -15,9 +15,10 @@ from starlette.types import Scope
 
 from keyplan.server.loopback import can_tell_users, uid_at
 
-__all__ = ["Certificate", "Peer", "User", "peer_of", "set_peer"]
+__all__ = ["Certificate", "Peer", "User", "is_whole", "peer_of", "set_peer", "set_whole"]
 
 _PEER: Final = "keyplan.peer"
+_WHOLE: Final = "keyplan.whole"
 _SHORT: Final = {
     "commonName": "CN",
     "countryName": "C",
@@ -127,6 +128,16 @@ def peer_of(scope: Scope) -> Peer | None:
     """Return who is at the other end of a request's connection; None where it came through none of ours."""
     peer: Peer | None = scope.get(_PEER)
     return peer
+
+
+def set_whole(scope: Scope) -> None:
+    """Say that all of a request has come."""
+    scope[_WHOLE] = True
+
+
+def is_whole(scope: Scope) -> bool:
+    """Return whether all of a request has come, so that whoever reads its body waits for nobody."""
+    return _WHOLE in scope
 
 
 def _subject(parts: Iterable[Iterable[tuple[str, str]]]) -> str:

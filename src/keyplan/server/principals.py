@@ -38,19 +38,18 @@ class _KeptPrincipals:
     """The principals that services keep, and the policy that they make with an access file's: made anew when one changes."""
 
     def __init__(self) -> None:
-        self._sources: list[Callable[[], Sequence[Principal]]] = []
+        self.sources: list[Callable[[], Sequence[Principal]]] = []
+        """Each returns the same object until what it keeps changes."""
         self._made: tuple[Policy, list[Sequence[Principal]], Policy] | None = None
 
     def add(self, principals: Callable[[], Sequence[Principal]]) -> None:
         """Let what another service keeps count."""
-        self._sources.append(principals)
+        self.sources.append(principals)
         self._made = None
 
     def beside(self, policy: Policy) -> Policy:
         """Return the policy with what services keep; the same object until either changes."""
-        if not self._sources:
-            return policy
-        found = [source() for source in self._sources]
+        found = [source() for source in self.sources]
         made = self._made
         # Why by identity: it is asked with every request.
         is_known = made is not None and made[0] is policy and all(map(is_, made[1], found))
@@ -90,7 +89,8 @@ class PolicyAccess(Access):
 
     @property
     def policy(self) -> Policy:
-        return self.kept.beside(self.file.policy)
+        policy = self.file.policy
+        return self.kept.beside(policy) if self.kept.sources else policy
 
     def take_in(self, principals: Callable[[], Sequence[Principal]]) -> None:
         self.kept.add(principals)
@@ -100,24 +100,25 @@ class PolicyAccess(Access):
 
     def _holder(self, text: str) -> Caller | None:
         at = datetime.fromtimestamp(self.clock.wall(), UTC)
-        return self._caller_of(self.policy.known_by_token(text, at=at))
+        policy = self.policy
+        return _caller_of(policy, policy.known_by_token(text, at=at))
 
     def _without_token(self, scope: Scope, headers: Headers) -> Caller | None:
         peer = peer_of(scope)
         # Why not what a proxy passes on: it is the proxy that is at the other end, and not who asks.
-        if peer is None or is_passed_on(scope, headers):
+        if peer is None or is_passed_on(scope):
             return None
         policy = self.policy
         if peer.certificate is not None:
-            return self._caller_of(policy.known_by_certificate(*peer.certificate))
-        return self._caller_of(policy.known_by_user(*peer.user)) if peer.user is not None else None
+            return _caller_of(policy, policy.known_by_certificate(*peer.certificate))
+        return _caller_of(policy, policy.known_by_user(*peer.user)) if peer.user is not None else None
 
     def require(self, caller: Caller, act: Act, on: Target) -> None:
         if not self.allows(caller, act, on):
             raise AccessDeniedError(who=caller.name, act=str(act), where=str(on))
 
     def allows(self, caller: Caller, act: Act, on: Target) -> bool:
-        return self.policy.decide(caller.name, act, on).is_allowed
+        return self.policy.allows(caller.name, act, on)
 
     def described(self) -> dict[str, Any]:
         policy = self.file.policy  # Why not what services keep: it comes and goes, and there may be thousands.
@@ -132,11 +133,12 @@ class PolicyAccess(Access):
             "allowed_origins": sorted(self.origins.names),
         }
 
-    def _caller_of(self, principal: Principal | None) -> Caller | None:
-        if principal is None:
-            return None
-        is_administrator = self.policy.may(principal.name, Act.ADMINISTER)
-        return Caller(Role.ADMIN if is_administrator else Role.CLIENT, principal.name, principal)
+
+def _caller_of(policy: Policy, principal: Principal | None) -> Caller | None:
+    if principal is None:
+        return None
+    is_administrator = policy.may(principal.name, Act.ADMINISTER)
+    return Caller(Role.ADMIN if is_administrator else Role.CLIENT, principal.name, principal)
 
 
 def _log_idle_grants(file: AccessFile) -> None:

@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from keyplan.server.bounds import BODY_BYTES_PER_SECOND_MIN, HEADER_BYTES_MAX
 from keyplan.server.connections import Connections
-from keyplan.server.peers import Peer, set_peer
+from keyplan.server.peers import Peer, set_peer, set_whole
 from keyplan.server.proxies import address_of
 
 __all__ = ["BoundedProtocol", "GatheringTransport"]
@@ -163,8 +163,8 @@ class _Reading(FlowControl):
 class BoundedProtocol(HttpToolsProtocol):
     """One connection. What is no HTTP, or too much of it, is answered in the form of every other failure, and closed.
 
-    While the client is waited for, one timer runs: for a head, for the next request, for the rest of a body that nobody reads.
-    While the server is at work none does. Of what is written, the transport requires that the client takes it.
+    While the client is waited for, there is a time by which it must have sent: a head, the next request, the rest of a body
+    that nobody reads. While the server is at work there is none. What is written, the transport requires the client to take.
     """
 
     _written: GatheringTransport
@@ -179,7 +179,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._rest_bytes = 0
         self._unparsed = memoryview(b"")
         self._place: str | None = None
+        self._due_at: float | None = None
         self._timer: asyncio.TimerHandle | None = None
+        """Rings when the client is late, or earlier. Why kept while nobody waits: each request would make one and end it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         """Begin to wait for the first request's head, unless there are too many connections."""
@@ -197,6 +199,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers."""
         self._stop_waiting()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._place is not None:
             self._connections.leave(self._place)
         super().connection_lost(exc)
@@ -234,8 +239,8 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._rest_bytes > _REST_BYTES_MAX:
                 self.transport.close()
                 return
-        # Why here: most heads come whole, and need no timer.
-        if self._stage is _Stage.HEAD and self._timer is None:
+        # Why here: most heads come whole, and are not waited for.
+        if self._stage is _Stage.HEAD and self._due_at is None:
             self._wait(self._bounds.head_seconds_max)
 
     def on_message_begin(self) -> None:
@@ -257,6 +262,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The request is there."""
         self._stage = _Stage.NOTHING
+        set_whole(cast("Scope", self.scope))
         super().on_message_complete()
         if self.cycle.response_complete:
             self._wait(self._bounds.idle_seconds_max)
@@ -274,7 +280,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._stage is not _Stage.HEAD:
             # Why not uvicorn's timer: any byte ends it, also one that begins no request.
             self._wait(self._bounds.idle_seconds_max)
-        elif self._timer is None:
+        elif self._due_at is None:
             # Trap: a head that was late while another request was answered was let be, and is not to be waited for without end.
             self._wait(self._bounds.head_seconds_max)
 
@@ -299,16 +305,31 @@ class BoundedProtocol(HttpToolsProtocol):
         return {"client": self.client, "server": self.server}
 
     def _wait(self, seconds: float) -> None:
-        self._stop_waiting()
-        self._timer = self.loop.call_later(seconds, self._is_late)
+        self._due_at = self.loop.time() + seconds
+        if self._timer is None or self._timer.when() > self._due_at:
+            self._ring_at(self._due_at)
 
     def _stop_waiting(self) -> None:
+        self._due_at = None
+
+    def _ring_at(self, moment: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        self._timer = self.loop.call_at(moment, self._rung, moment)
+
+    def _rung(self, moment: float) -> None:
+        """Look whether the client is late: it may have sent since, and be waited for again."""
+        self._timer = None
+        if self._due_at is None:
+            return
+        # Why not the time now: a loop may ring a timer a little before it.
+        if self._due_at > moment:
+            self._ring_at(self._due_at)
+        else:
+            self._due_at = None
+            self._is_late()
 
     def _is_late(self) -> None:
-        self._timer = None
         # Trap: uvicorn's cycle is None before the first request, whatever its type says.
         if not getattr(self.cycle, "response_complete", True) or self.transport.is_closing():
             return

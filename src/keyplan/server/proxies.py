@@ -24,21 +24,21 @@ _ADDRESSES_READ_MAX: Final = 32
 
 _SIGNS: Final = frozenset(
     {
-        "cdn-loop",
-        "cf-connecting-ip",
-        "client-ip",
-        "fastly-client-ip",
-        "forwarded",
-        "true-client-ip",
-        "via",
-        "x-client-ip",
-        "x-cluster-client-ip",
-        "x-envoy-external-address",
-        "x-original-forwarded-for",
-        "x-real-ip",
+        b"cdn-loop",
+        b"cf-connecting-ip",
+        b"client-ip",
+        b"fastly-client-ip",
+        b"forwarded",
+        b"true-client-ip",
+        b"via",
+        b"x-client-ip",
+        b"x-cluster-client-ip",
+        b"x-envoy-external-address",
+        b"x-original-forwarded-for",
+        b"x-real-ip",
     }
 )
-_SIGN_PREFIX: Final = "x-forwarded"
+_SIGN_PREFIX: Final = b"x-forwarded"
 
 
 @dataclass(frozen=True)
@@ -102,14 +102,14 @@ class TrustedProxies:
         return [*map(str, self.networks), *([_UNIX] if self.is_unix_trusted else [])]
 
 
-def is_passed_on(scope: Scope, headers: Headers) -> bool:
+def is_passed_on(scope: Scope) -> bool:
     """Tell whether a request has a sign that a proxy passed it on.
 
     HTTP/1.0 is one: it is what nginx speaks to servers behind it unless told otherwise, and hardly any other client.
     """
     if scope.get(_PASSED_ON) or scope.get("http_version") == "1.0":
         return True
-    return any(name in _SIGNS or name.startswith(_SIGN_PREFIX) for name in headers)
+    return any(name in _SIGNS or name.startswith(_SIGN_PREFIX) for name, _ in scope["headers"])
 
 
 def is_over_unix(scope: Scope) -> bool:

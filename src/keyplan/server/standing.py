@@ -86,7 +86,6 @@ class _Held:
         self._scope = scope
         self._caller = caller
         self._good_in: Policy | None = None
-        self._has_ending_token = any(token.until for token in caller.principal.tokens) if caller.principal else True
         self._task = asyncio.current_task()
         self._ended = 0
         self.has_begun = False
@@ -95,10 +94,14 @@ class _Held:
         """Return whether the same caller is found, with all the grants that they had."""
         policy = self._access.policy
         # Why: in one state of the file a caller changes by the end of a token alone, and thousands of streams are looked at.
-        if policy is self._good_in and not self._has_ending_token:
+        if policy is self._good_in and not self._has_ending_token():
             return True
         self._good_in = policy if self._is_found() else None
         return self._good_in is not None
+
+    def _has_ending_token(self) -> bool:
+        principal = self._caller.principal
+        return principal is None or any(token.until for token in principal.tokens)
 
     def _is_found(self) -> bool:
         try:
