@@ -17,6 +17,7 @@ from benchmarks.cases import (
     reads,
     runm,
     schedules,
+    secrets,
     watches,
     writes,
 )
@@ -54,4 +55,5 @@ BENCHMARKS: Final[dict[str, Callable[[Extent], Iterator[Result]]]] = {
     "lint": processes.measure_lint,
     "import": processes.measure_import,
     "schedules": schedules.measure,
+    "secrets": secrets.measure,
 }

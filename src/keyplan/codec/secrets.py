@@ -67,6 +67,9 @@ class SecretSyntax(Enum):
     MSGPACK = "msgpack"
     WHOLE = "whole"
 
+    # Why: members are one object each, and Enum's own hash is a Python call, several for each secret.
+    __hash__ = object.__hash__
+
 
 SEALED_FIELD: Final = "$sealed"
 """The one field of the map that stands in the place of a sealed secret."""
