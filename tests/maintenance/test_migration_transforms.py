@@ -150,6 +150,31 @@ def test_two_orders_that_exchange_their_unique_numbers_do_not_wait_for_one_anoth
     assert Split(store).by_number.key_of("no0") == Placed("c1", 1)
 
 
+@pytest.mark.parametrize("side", ["old", "new"])
+def test_a_consent_says_which_side_holds_where_both_have_changed(store: Store, shop: Shop, side: str) -> None:
+    options = {"transforms": [SPLIT], "accepts": [f"{side}:orders"]}
+    new = Split(store)
+    new.orders.insert(Placed("c0", 0), Order("c0", ["new"], "first"))
+    migrate(store, plan(store, Shop, Split, **options), backoff=NO_WAIT)
+    for number, key in ((2, Placed("c0", 2)), (1, Placed("c1", 1))):
+        new.orders.put(key, Order(key.customer, ["new"], f"no{number}"))
+    shop.orders.put(2, Order("c0", ["old"], "no2"))
+    shop.orders.delete(1)
+    report = migrate(store, plan(store, Shop, Split, **options), is_switched=True, backoff=NO_WAIT)
+    assert (report.is_settled, report.contested) == (True, [])
+    clean_up_migration(store, plan(store, Shop, Split, **options), backoff=NO_WAIT)
+    found = {key.order: order.items for key, order in new.orders.list()}
+    expected = {"old": {0: [], 2: ["old"]}, "new": {0: ["new"], 1: ["new"], 2: ["new"]}}[side]
+    assert found == {**expected, 3: ["i0", "i1", "i2"]}
+    assert list(check(store, new)) == []
+    assert not [key for key in dump(store) if key[:3] == b"\x00km" and key[3:4] in b"mo"]
+
+
+def test_a_plan_says_whom_shared_unique_entries_serve(store: Store, shop: Shop) -> None:
+    steps = [step.what for step in plan(store, Shop, Sharing, transforms=[SPLIT]).steps if step.item == "by_number"]
+    assert any("programs of the new layout come after the switch" in what for what in steps)
+
+
 # ---- what stands in the way -----------------------------------------------------------------------------------------------
 
 

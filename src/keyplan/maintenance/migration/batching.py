@@ -7,12 +7,13 @@ from keyplan.engine import Commit, Engine, KeyRange, ended_lease_is_conflict
 from keyplan.errors import CommitConflictError
 from keyplan.jobs import BATCH_KEYS_MAX, JOB_BYTES_MAX, CommitRoom, Lookup, batch_of, batches_of, halved, joined
 from keyplan.maintenance.migration.marks import decoded, mark_range
-from keyplan.maintenance.migration.merge import Contest, Decision, Outcome
+from keyplan.maintenance.migration.merge import Contest, Decision, Outcome, Side
+from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.route import Route, units_of
 from keyplan.maintenance.migration.run_state import Run
 from keyplan.store import Backoff
 
-__all__ = ["Batches", "Decider", "UnitBatch", "gone_batches", "unit_batches"]
+__all__ = ["Batches", "Decider", "UnitBatch", "gone_batches", "unit_batches", "winner"]
 
 
 class UnitBatch(NamedTuple):
@@ -54,6 +55,11 @@ def gone_batches(engine: Engine, migration: bytes, route: Route) -> Iterator[Seq
             read.fetch(raw_key for raw_keys in own.values() for raw_key in raw_keys)
             gone = [unit for unit, raw_keys in own.items() if all(read.get(raw_key) is None for raw_key in raw_keys)]
         yield gone
+
+
+def winner(plan: MigrationPlan, work: TableWork) -> Side | None:
+    """Which side a consent of the plan lets win where both have changed a record."""
+    return next((side for side in Side if f"{side.value}:{work.name}" in plan.accepts), None)
 
 
 class Decider(Protocol):

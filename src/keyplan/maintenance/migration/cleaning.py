@@ -14,7 +14,7 @@ from keyplan.errors import CommitConflictError, MigrationRefusedError
 from keyplan.jobs import Progress, Stop, StopCheck, Teller, as_read
 from keyplan.layout import BoundIndex, BoundTable
 from keyplan.maintenance.index_states import read_index_state
-from keyplan.maintenance.migration.batching import Batches, gone_batches, unit_batches
+from keyplan.maintenance.migration.batching import Batches, gone_batches, unit_batches, winner
 from keyplan.maintenance.migration.driver import move_counter
 from keyplan.maintenance.migration.marks import Stage, TableStage, seen_state
 from keyplan.maintenance.migration.merge import Contest, Merger
@@ -146,7 +146,7 @@ class _Cleaning:
     # ---- records -----------------------------------------------------------------------------------------------------------
 
     def _remove_records(self, run: Run, work: TableWork) -> None:
-        merger = Merger(self._plan.id, work.route, is_switched=True)
+        merger = Merger(self._plan.id, work.route, is_switched=True, wins=winner(self._plan, work))
         run.commit(record=at_stage(run.record, TableStage.CONTRACTING, work.name))
         takes_vanished = self._takes_vanished(work.name)
         remover = Remover(self._plan.id, work.route, takes_vanished=takes_vanished)

@@ -17,7 +17,7 @@ from keyplan.jobs import Progress, Stop, StopCheck, Teller, as_read, batches_of
 from keyplan.maintenance.findings import Finding
 from keyplan.maintenance.index_build import BuildReport, build_index
 from keyplan.maintenance.index_states import read_index_state
-from keyplan.maintenance.migration.batching import Batches, gone_batches, unit_batches
+from keyplan.maintenance.migration.batching import Batches, gone_batches, unit_batches, winner
 from keyplan.maintenance.migration.losers import resolved
 from keyplan.maintenance.migration.marks import Stage, TableStage, cursor_key, decoded, mark_range
 from keyplan.maintenance.migration.merge import Contest, Decision, Merger, Outcome
@@ -153,7 +153,7 @@ class _Run:
                 return
             self._backoff.until_committed(partial(self._converted, run, work))
             return
-        merger = Merger(self._plan.id, work.route, is_switched=True)
+        merger = Merger(self._plan.id, work.route, is_switched=True, wins=winner(self._plan, work))
         batches = Batches(run, self._backoff)
         for batch in self._batches(mark_range(self._plan.id)):
             pending = [mark.key for mark in map(decoded, batch) if mark.is_pending]
@@ -179,7 +179,7 @@ class _Run:
 
         Return whether the last pass went over the whole table and wrote nothing.
         """
-        merger = Merger(self._plan.id, work.route, is_switched=self._is_switched)
+        merger = Merger(self._plan.id, work.route, is_switched=self._is_switched, wins=winner(self._plan, work))
         batches = Batches(run, self._backoff)
         hint = cursor_key(self._plan.id, work.name)
         with self._engine.snapshot() as snapshot:

@@ -27,7 +27,7 @@ from keyplan.maintenance.migration.route import Route, stored_entries, table_of
 from keyplan.maintenance.migration.sides import Sides, keys_read, origin_of
 from keyplan.store import IndexEntry, RecordState, Write, keys_to_observe, plan_writes
 
-__all__ = ["TAKEN", "Contest", "Decision", "Merger", "Outcome"]
+__all__ = ["TAKEN", "Contest", "Decision", "Merger", "Outcome", "Side"]
 
 
 TAKEN: Final = "another old record has become the one at its new key"
@@ -42,9 +42,17 @@ class Outcome(Enum):
     REMOVED = "removed"
     MARKED = "marked"
     DROPPED = "left out"
+    KEPT = "kept as the new one"
     RETURNED = "taken back"
     WITHDRAWN = "withdrawn"
     CONTESTED = "contested"
+
+
+class Side(Enum):
+    """Which records hold where both sides have changed: a consent of the plan says it for a whole table."""
+
+    OLD = "old"
+    NEW = "new"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +85,17 @@ class Decision:
 class Merger:
     """Merges the units of one route. `is_switched`: no program uses the old layout any more.
 
+    `wins`: which side holds of a record that both have changed, and of one at whose new key another record stands; neither: a
+    person decides about each.
+
     Before the switch a unique entry that serves both layouts is left to the old one, and records that keep their key are left.
     """
 
-    def __init__(self, migration: bytes, route: Route, *, is_switched: bool) -> None:
+    def __init__(self, migration: bytes, route: Route, *, is_switched: bool, wins: Side | None = None) -> None:
         self._migration = migration
         self._route = route
         self._is_switched = is_switched
+        self._wins = wins
 
     def keys_of(self, unit: bytes) -> list[bytes]:
         """The raw keys that a decision looks at first."""
@@ -142,8 +154,28 @@ class Merger:
             made = self._route.made(sides.records)
             if not has_new_changed or sides.is_as_made(made, read):
                 return self._copied(sides, made, read, Outcome.RENEWED)
+        return self._both_changed(sides, read)
+
+    def _both_changed(self, sides: Sides, read: Lookup) -> Decision:
+        if self._wins is Side.OLD:
+            if not sides.has_old:
+                return self._removed(sides, read)
+            return self._copied(sides, self._route.made(sides.records), read, Outcome.RENEWED)
+        if self._wins is Side.NEW:
+            return self._ahead(sides, () if sides.mark is None else sides.mark.new)
         reason = "both the old and the new record were changed"
         return _contested(Contest(sides.unit, next(iter(sides.copies), None), reason))
+
+    def _ahead(self, sides: Sides, copies: Sequence[Copy]) -> Decision:
+        """Take the old records as they are for carried over: the new ones are ahead of them. Forget those that are gone."""
+        mutations: dict[bytes, Mutation] = {}
+        if sides.has_old:
+            mutations[sides.mark_key] = Put(sides.mark_key, encoded(Mark(sides.unit, sides.old_digest, tuple(copies))))
+            mutations |= self._origins(sides, [copy.key for copy in copies])
+        else:
+            mutations[sides.mark_key] = Delete(sides.mark_key)
+            mutations |= self._origins(sides, ())
+        return Decision(Outcome.KEPT, _commit(sides, {}, mutations))
 
     def _first(self, sides: Sides, read: Lookup) -> Decision:
         if not sides.has_old:
@@ -157,15 +189,31 @@ class Merger:
     def _copied(self, sides: Sides, made: Sequence[Converted], read: Lookup, outcome: Outcome) -> Decision:
         """Write what the old records have become, unless something else stands there."""
         read.fetch(one.raw_key for one in made)
+        if sides.mark is None and self._wins is Side.NEW and all(read.get(one.raw_key) is not None for one in made):
+            return self._first_ahead(sides, made, read, outcome)
         for one in made:
             entry = read.get(one.raw_key)
             if entry is None or one.raw_key in sides.copies:
                 continue
             if self._is_of_another(sides, one.raw_key, read):
                 return _contested(Contest(sides.unit, one.raw_key, TAKEN))
-            if (entry.value, entry.lease) != (one.raw_value, sides.lease):
+            if self._wins is not Side.OLD and (entry.value, entry.lease) != (one.raw_value, sides.lease):
                 return _contested(Contest(sides.unit, one.raw_key, "another record stands at its new key"))
         return self._written(sides, made, read, outcome)
+
+    def _first_ahead(self, sides: Sides, made: Sequence[Converted], read: Lookup, outcome: Outcome) -> Decision:
+        """Records stand at all new keys, and nothing was carried over: they are ahead, unless they are as they would be."""
+        for one in made:
+            if self._is_of_another(sides, one.raw_key, read):
+                return _contested(Contest(sides.unit, one.raw_key, TAKEN))
+        if sides.is_as_made(made, read):
+            return self._written(sides, made, read, outcome)
+        entries = {one.raw_key: Entry(one.raw_key, one.raw_value, 0, 0, 0, sides.lease) for one in made}
+        decision = self._ahead(sides, [Copy(raw_key, digest_of(entry)) for raw_key, entry in entries.items()])
+        assert decision.commit is not None
+        guards = [as_read(one.raw_key, read.get(one.raw_key)) for one in made]
+        commit = Commit((*decision.commit.guards, *guards), decision.commit.mutations, decision.commit.epoch)
+        return Decision(decision.outcome, commit)
 
     def _is_of_another(self, sides: Sides, raw_key: bytes, read: Lookup) -> bool:
         return self._route.keeps_origins and origin_of(self._migration, raw_key, read) not in {None, sides.unit}

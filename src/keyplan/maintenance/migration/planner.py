@@ -66,7 +66,8 @@ def plan_migration(
     accepts: what is consented to, by name: codes of breaking changes that are known to do no harm here (E17 where the store is
         no ring); `from:TABLE`, records that another migration has converted are in the old layout all the same; `gone:TABLE`,
         the clean-up removes old records whose copies are not there any more; `none:TABLE`, the transform makes nothing of some
-        of its records, and they are lost; `lose:TABLE`, a rollback removes what programs of the new layout have written.
+        of its records, and they are lost; `lose:TABLE`, a rollback removes what programs of the new layout have written;
+        `old:TABLE` or `new:TABLE`, that side holds where both have changed a record, or another one stands at its new key.
     name: what the store's history calls the migration.
     progress: called with the number of records that were examined.
 
@@ -133,6 +134,7 @@ class _Planner:
         works = [work for work in works if work.is_moving or work.route.has_other_values]
         for work in works:
             self._record_steps(work, counts[work.name])
+        self._shared_entries(moved)
         to_build = () if is_cleaned else self._builds(moved, {work.name for work in works})
         to_remove = self._removals()
         counters = self._counters()
@@ -263,7 +265,10 @@ class _Planner:
                 self._require_function(index.name, index.spec)
         if self._obstacles:
             return 0
-        found = survey_table(self._engine, self._id, work, self._told, is_converted=is_converted)
+        takes_standing = not self._accepts.isdisjoint({f"old:{work.name}", f"new:{work.name}"})
+        found = survey_table(
+            self._engine, self._id, work, self._told, is_converted=is_converted, takes_standing=takes_standing
+        )
         if found.failed:
             self._obstacles.append(f"{work.name}: {found}")
         if found.dropped and f"none:{work.name}" not in self._accepts:
@@ -320,6 +325,21 @@ class _Planner:
             what = "build the index, verify it, and let readers in"
             self._steps.append(MigrationStep(MigrationPhase.FINISH, name, what))
         return tuple(to_build)
+
+    def _shared_entries(self, moved: set[str]) -> None:
+        """Say of unique entries that both layouts have under the same keys, naming other records, whom they serve when."""
+        same = {new.name for old, new in self._pairs.indexes if has_same_entries(old, new, self._pairs, self._roots)}
+        shapes = {index.keys.template for index in self._old.indexes.values()}
+        for name, index in self._new.indexes.items():
+            if (
+                index.spec.is_unique
+                and index.table.name in moved
+                and name not in same
+                and index.keys.template in shapes
+            ):
+                left = f"leave the unique entries at {index.spec.template.plain} to the old records"
+                what = f"{left}: programs of the new layout come after the switch"
+                self._steps.append(MigrationStep(MigrationPhase.PREPARE, name, what))
 
     def _losers(self, name: str, found: Survey) -> None:
         """What becomes of records that claim a unique entry that another one has: it is part of the plan."""

@@ -74,14 +74,15 @@ def survey_table(
     progress: Callable[[int], None] = lambda _: None,
     *,
     is_converted: bool = False,
+    takes_standing: bool = False,
 ) -> Survey:
     """Convert every record of a route, batch by batch, as the engine would take it.
 
     Records that the migration has converted where they stand are done, and count no more; with `is_converted` all of them but
-    those that were left. A function's new keys are compared with one another and with what stands there. `progress` is called
-    with the number of keys of each batch.
+    those that were left. A function's new keys are compared with one another and, unless `takes_standing`, with what stands
+    there. `progress` is called with the number of keys of each batch.
     """
-    surveyor = _Surveyor(engine, migration, work, is_converted=is_converted)
+    surveyor = _Surveyor(engine, migration, work, is_converted=is_converted, takes_standing=takes_standing)
     surveyor.look_through(progress)
     return surveyor.found
 
@@ -115,9 +116,11 @@ class _Claims:
 
 
 class _Surveyor:
-    def __init__(self, engine: Engine, migration: bytes, work: TableWork, *, is_converted: bool) -> None:
+    def __init__(
+        self, engine: Engine, migration: bytes, work: TableWork, *, is_converted: bool, takes_standing: bool
+    ) -> None:
         self._engine, self._migration, self._work, self._route = engine, migration, work, work.route
-        self._is_converted = is_converted
+        self._is_converted, self._takes_standing = is_converted, takes_standing
         self._limits = _Limits.of(engine)
         self._claims = _Claims()
         self.found = Survey()
@@ -183,7 +186,7 @@ class _Surveyor:
             return ()
         if not made:
             found.drop(unit)
-        if self._route.keeps_origins and sides.mark is None:
+        if self._route.keeps_origins and sides.mark is None and not self._takes_standing:
             self._look_there(sides, made, read)
         return made
 
