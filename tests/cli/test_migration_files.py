@@ -135,3 +135,63 @@ def test_a_migration_that_needs_no_run_is_done_with_the_one_before(run: Keyplan,
     # The table has another name, and everything stands where it stood.
     assert run("migrate", "new", "named", "--to", f"{FILED}:Named").code == 0
     assert run("migrate", "status").lines[-2:] == ["0002_named  done", "nothing is due"]
+
+
+def test_what_is_under_way_can_be_rolled_back_and_history_says_so(run: Keyplan, url: str) -> None:
+    drafted(run, "Moved")
+    assert run("migrate", "history").lines == []
+    assert "the migration was not begun" in run("migrate", "rollback", "--yes").err
+    assert run("migrate", "switch", "--yes").code == 0
+    with keyplan.open(url) as store:
+        filed.Moved(store).entries.put("1", filed.Entry("changed", "bob"))
+    answer = run("migrate", "rollback", "--yes")
+    assert (answer.code, answer.lines[-1]) == (0, "rolled back: the old layout has everything")
+    with keyplan.open(url) as store:
+        assert filed.Plain(store).entries.require("1") == filed.Entry("changed", "bob")
+        assert filed.Moved(store).entries.count() == 0
+    assert run("migrate", "status").lines[0] == "0001_moved  due"
+    for phase in ("switch", "finish"):
+        assert run("migrate", phase, "--yes").code == 0
+    past = run("migrate", "history", "--json").documents
+    assert [(one["name"], one["is_rolled_back"]) for one in past] == [("0001_moved", True), ("0001_moved", False)]
+    rows = [line.split("\t")[1:3] for line in run("migrate", "history", "--layout", f"{FILED}:Plain").lines]
+    assert rows == [["rolled back", "0001_moved"], ["done", "0001_moved"]]
+
+
+def test_a_paused_migration_rests_until_it_is_resumed_in_the_run_that_it_was_in(run: Keyplan, url: str) -> None:
+    drafted(run, "Moved")
+    assert run("migrate", "pause").code == 4
+    assert run("migrate", "resume", "--yes").code == 4
+    assert run("migrate", "run", "--yes").code == 0
+    assert run("migrate", "pause").lines == ["0001_moved rests: `keyplan migrate resume` goes on with it"]
+    assert run("migrate", "pause").code == 0
+    for phase in ("run", "switch", "rollback"):
+        refused = run("migrate", phase, "--yes")
+        assert refused.code == 130, phase
+        assert "was paused at" in refused.err
+        assert "`keyplan migrate resume` goes on with it" in refused.err
+    (job,) = run("jobs", "--json").documents
+    assert job["stage"] == "beside programs of the old layout, paused"
+    assert job["command"].startswith("keyplan migrate resume --folder ")
+    assert run("migrate", "status").lines[-1] == "next: `keyplan migrate resume`"
+    assert run(*job["command"].split()[1:]).lines[-1] == "prepared: upgrade the programs, then `keyplan migrate switch`"
+    assert run("migrate", "switch", "--yes").code == 0
+    assert run("migrate", "pause").code == 0
+    assert run("migrate", "finish", "--yes").code == 130
+    assert run("migrate", "resume", "--yes").lines[-1].startswith("removed 3 records")
+    assert run("jobs").lines == ["no job is open"]
+
+
+def test_a_pace_is_a_number_of_records_or_a_share(run: Keyplan, url: str) -> None:
+    drafted(run, "Moved")
+    for wrong in ("0", "-1", "nan", "0%", "101%", "much", "%"):
+        refused = run("migrate", "run", "--yes", "--pace", wrong)
+        assert refused.code == 5, wrong
+        assert "neither a number of records a second" in refused.err
+    assert run("migrate", "run", "--yes", "--pace", "1000").code == 0
+    assert run("migrate", "switch", "--yes", "--pace", "50%").code == 0
+
+
+def test_consents_beside_a_file_add_to_what_it_says(run: Keyplan, url: str) -> None:
+    drafted(run, "Moved")
+    assert run("migrate", "switch", "--yes", "--accept", "gone:entries").code == 0

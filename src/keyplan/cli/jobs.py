@@ -182,6 +182,8 @@ def stopped_by_signals(words: Callable[[], Sequence[str]]) -> Iterator[signals.S
         with signals.stopped_by_signals(partial(print_hint, hint)) as stop:
             yield stop
     except StoppedError as error:
+        if stop.by is None:
+            raise  # Why: no signal ended it; the error itself says who did, and what goes on with it.
         kind = _KINDS.get(stop.by, StoppedError)
         remedy = f"`{shlex.join(['keyplan', *words()])}` goes on with it; `keyplan jobs` lists what stands open"
         raise kind(**{**error.facts, "remedy": remedy}) from error

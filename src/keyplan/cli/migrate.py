@@ -1,6 +1,6 @@
 """The commands from one layout to another: `keyplan diff` and `keyplan migrate ...`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
@@ -15,18 +15,22 @@ from keyplan.cli.migration_plans import (
     DropOption,
     FileSource,
     FolderOption,
+    PaceOption,
     Planned,
     PlanOptions,
     PlanSource,
     RenameOption,
     bound_at,
+    pace_of_option,
     renames_of_option,
 )
+from keyplan.cli.migration_reports import print_clean_up, print_report, print_rollback
 from keyplan.cli.migration_status import status_of
 from keyplan.cli.options import (
     ConfigOption,
     JsonOption,
     KeySpaceOption,
+    LayoutOption,
     ParameterOption,
     StoreOption,
     Unfinished,
@@ -37,23 +41,26 @@ from keyplan.cli.options import (
     spread,
     store_of_option,
 )
-from keyplan.cli.output import document_of, print_answer, print_json, print_lines, print_text, progress_bar
-from keyplan.errors import InvalidInputError
-from keyplan.jobs import Stop
+from keyplan.cli.output import document_of, print_answer, print_grid, print_json, progress_bar
+from keyplan.errors import InvalidInputError, MigrationRefusedError
+from keyplan.jobs import Pace, Stop
 from keyplan.layout import BoundLayout, Impact, LayoutChange, differences, shown_key
 from keyplan.maintenance import (
-    CleanUpReport,
     MigrationFolder,
     MigrationPhase,
     MigrationPlan,
-    MigrationReport,
-    Verification,
     clean_up_migration,
     draft_migration,
+    ended_at,
     migrate,
+    pause_migration,
+    phase_under_way,
     read_migrations,
+    resume_migration,
+    roll_back_migration,
+    under_way_at,
 )
-from keyplan.store import Store
+from keyplan.store import Backoff, Store
 
 __all__ = ["diff_command", "migrate_app"]
 
@@ -127,17 +134,28 @@ class Place(NamedTuple):
         )
 
 
+class Act(NamedTuple):
+    """How a run goes: what ends it, its words for who looks at the store's jobs, and its pace."""
+
+    stop: Stop
+    command: Sequence[str]
+    pace: Pace | None
+
+
 class Phase(NamedTuple):
-    """A run of a migration: the word of its command, its steps, and what carries it out."""
+    """A run of a migration: the word of its command, its steps, and what carries it out and says whether all is done."""
 
     word: str
     steps: tuple[MigrationPhase, ...]
-    is_switched: bool = False
+    carry_out: Callable[..., bool]
 
 
-RUN: Final = Phase("run", (MigrationPhase.PREPARE,))
-SWITCH: Final = Phase("switch", (MigrationPhase.PREPARE, MigrationPhase.FINISH), is_switched=True)
-FINISH: Final = Phase("finish", (MigrationPhase.CLEAN_UP,))
+class RunOptions(NamedTuple):
+    """How a run goes and prints: a record of options, for `spread`."""
+
+    pace: PaceOption = None
+    yes: YesOption = False
+    json: JsonOption = False
 
 
 def new_command(
@@ -190,29 +208,67 @@ def plan_command(*, options: PlanOptions, place: Place, json: JsonOption = False
     end_with_findings(plan is not None and plan.obstacles)
 
 
-def run_command(
-    context: typer.Context, *, options: PlanOptions, place: Place, yes: YesOption = False, json: JsonOption = False
-) -> None:
+def run_command(context: typer.Context, *, options: PlanOptions, place: Place, running: RunOptions) -> None:
     """Do what can be done beside programs of the old layout; the same command goes on with a run that was interrupted.
 
     The plan is printed first, with every obstacle; nothing is written before somebody agrees to it. Exit code 1 when obstacles
     or records to decide about remain.
     """
-    _carry_out(context, RUN, options, place, is_agreed=yes, json=json)
+    _carry_out(context, RUN, options, place, running)
 
 
-def switch_command(
-    context: typer.Context, *, options: PlanOptions, place: Place, yes: YesOption = False, json: JsonOption = False
-) -> None:
+def switch_command(context: typer.Context, *, options: PlanOptions, place: Place, running: RunOptions) -> None:
     """Do the rest and verify it, when no program writes by the old layout any more. Exit code 1 when it is not settled."""
-    _carry_out(context, SWITCH, options, place, is_agreed=yes, json=json)
+    _carry_out(context, SWITCH, options, place, running)
 
 
-def finish_command(
-    context: typer.Context, *, options: PlanOptions, place: Place, yes: YesOption = False, json: JsonOption = False
-) -> None:
+def finish_command(context: typer.Context, *, options: PlanOptions, place: Place, running: RunOptions) -> None:
     """Remove what only the old layout knows, when no program needs it any more. Exit code 1 when something is left."""
-    _carry_out(context, FINISH, options, place, is_agreed=yes, json=json)
+    _carry_out(context, FINISH, options, place, running)
+
+
+def rollback_command(context: typer.Context, *, options: PlanOptions, place: Place, running: RunOptions) -> None:
+    """Take back what is under way, when no program writes by the new layout any more; until `finish` was begun.
+
+    What programs of the new layout wrote goes to the old records, where the types or an inverse function lead there. Exit code
+    1 when something is left to decide: nothing is removed then.
+    """
+    _carry_out(context, ROLLBACK, options, place, running)
+
+
+def resume_command(context: typer.Context, *, options: PlanOptions, place: Place, running: RunOptions) -> None:
+    """Go on with what is under way, paused or interrupted, in the run that it was in."""
+    _carry_out(context, None, options, place, running)
+
+
+def pause_command(*, options: PlanOptions, place: Place, json: JsonOption = False) -> None:
+    """Let the migration that is under way rest, whichever machine runs it: it ends within seconds, and keeps its place."""
+    source = options.source(place.parameter, place.config)
+    with place.opened(source.root, is_read=False) as store:
+        found = under_way_at(store.engine, source.roots)
+        if found is None:
+            raise MigrationRefusedError(obstacles=("nothing is under way, so there is nothing to pause",))
+        Backoff().until_committed(partial(pause_migration, store.engine, found.migration))
+    print_answer({"paused": found.name}, f"{found.name} rests: `keyplan migrate resume` goes on with it", json=json)
+
+
+def history_command(
+    *, folder: FolderOption = None, layout: LayoutOption = None, place: Place, json: JsonOption = False
+) -> None:
+    """Print the migrations that have ended in a store, the first one first: those of the files' roots, or of a layout's."""
+    if layout is None:
+        source = PlanOptions(folder=folder).source(place.parameter, place.config)
+        roots = source.roots
+    else:
+        roots = [bound_at(layout_of_option(layout), place.parameter, place.config).root]
+    with place.opened(roots[-1], is_read=True) as store:
+        past = ended_at(store.engine, roots)
+    if json:
+        for one in past:
+            print_json({**document_of(one), "migration": one.migration.hex()})
+        return
+    rows = ((one.ended_at, "rolled back" if one.is_rolled_back else "done", one.name, one.old, one.new) for one in past)
+    print_grid(("ended", "how", "migration", "from", "to"), rows)
 
 
 def status_command(*, folder: FolderOption = None, place: Place, json: JsonOption = False) -> None:
@@ -232,7 +288,11 @@ for _name, _command in (
     ("run", run_command),
     ("switch", switch_command),
     ("finish", finish_command),
+    ("rollback", rollback_command),
+    ("pause", pause_command),
+    ("resume", resume_command),
     ("status", status_command),
+    ("history", history_command),
 ):
     migrate_app.command(_name)(spread(_command))
 
@@ -269,53 +329,69 @@ def _planned(store: Store, source: PlanSource, *, json: bool) -> MigrationPlan |
 
 
 def _carry_out(
-    context: typer.Context, phase: Phase, options: PlanOptions, place: Place, *, is_agreed: bool, json: bool
+    context: typer.Context, phase: Phase | None, options: PlanOptions, place: Place, running: RunOptions
 ) -> None:
+    """Plan what is due and carry out a phase of it; without one that which is under way, which is resumed."""
     source = options.source(place.parameter, place.config)
+    pace = pace_of_option(running.pace)
     with place.opened(source.root, is_read=False) as store:
-        plan = _planned(store, source, json=json)
+        plan = _planned(store, source, json=running.json)
         if plan is None:
             return
-        end_with_findings(plan.obstacles)
-        if plan.is_over or not _is_agreed(plan, phase, is_agreed=is_agreed):
+        if phase is not ROLLBACK:
+            end_with_findings(plan.obstacles)
+        if plan.is_over or not _is_agreed(plan, phase, is_agreed=running.yes):
             return
-        act = _cleaned if phase is FINISH else partial(_migrated, phase=phase)
+        if phase is None:
+            phase = _resumed(store, plan)
         words = partial(words_of, context, replaced=source.told)
         with stopped_by_signals(partial(words, with_store=True)) as stop:
-            is_done = act(store, plan, stop, words(), json=json)
+            is_done = phase.carry_out(store, plan, Act(stop, words(), pace), json=running.json)
     end_with_findings(not is_done)
 
 
-def _is_agreed(plan: MigrationPlan, phase: Phase, *, is_agreed: bool) -> bool:
-    count = sum(step.phase in phase.steps for step in plan.steps)
-    return agreed(
-        f"Take {count} steps?", is_agreed=is_agreed, instead=" to carry out the plan; `keyplan migrate plan` prints it"
-    )
+def _resumed(store: Store, plan: MigrationPlan) -> Phase:
+    """Let a paused migration go on, and return the phase that it is in. Raises MigrationRefusedError."""
+    word = phase_under_way(store.engine, plan.id)
+    if not word:
+        raise MigrationRefusedError(obstacles=("nothing is under way: `keyplan migrate run` begins",))
+    Backoff().until_committed(partial(resume_migration, store.engine, plan.id))
+    return _UNDER_WAY[word]
 
 
-def _migrated(
-    store: Store, plan: MigrationPlan, stop: Stop, command: Sequence[str], *, phase: Phase, json: bool
-) -> bool:
+def _is_agreed(plan: MigrationPlan, phase: Phase | None, *, is_agreed: bool) -> bool:
+    count = sum(step.phase in phase.steps for step in plan.steps) if phase is not None else 0
+    question = f"Take {count} steps?" if count else "Take it back?" if phase is ROLLBACK else "Go on with it?"
+    return agreed(question, is_agreed=is_agreed, instead=" to carry out the plan; `keyplan migrate plan` prints it")
+
+
+def _migrated(store: Store, plan: MigrationPlan, act: Act, *, json: bool, is_switched: bool) -> bool:
     with progress_bar("migrate") as shown:
-        report = migrate(store, plan, is_switched=phase.is_switched, stop=stop, command=command, progress=shown.told)
-    if json:
-        print_json(_plain_report(report))
-    else:
-        _print_report(report, is_switched=phase.is_switched)
-    return not report.contested and not report.entries_contested and (report.is_settled or not phase.is_switched)
+        report = migrate(store, plan, is_switched=is_switched, progress=shown.told, **act._asdict())
+    print_report(report, is_switched=is_switched, is_over=not plan.has_clean_up, json=json)
+    return not report.contested and not report.entries_contested and (report.is_settled or not is_switched)
 
 
-def _cleaned(store: Store, plan: MigrationPlan, stop: Stop, command: Sequence[str], *, json: bool) -> bool:
+def _cleaned(store: Store, plan: MigrationPlan, act: Act, *, json: bool) -> bool:
     with progress_bar("clean up") as shown:
-        report = clean_up_migration(store, plan, stop=stop, command=command, progress=shown.told)
-    if json:
-        print_json(_plain_clean_up(report))
-        return report.is_cleaned
-    for verification in report.verified:
-        print_text(_verified(verification))
-    print_lines(*(f"left: {contest}" for contest in report.left))
-    print_text(f"removed {report.records} records, {report.entries} index entries, {report.numbers} numbers")
+        report = clean_up_migration(store, plan, progress=shown.told, **act._asdict())
+    print_clean_up(report, json=json)
     return report.is_cleaned
+
+
+def _rolled_back(store: Store, plan: MigrationPlan, act: Act, *, json: bool) -> bool:
+    with progress_bar("take back") as shown:
+        report = roll_back_migration(store, plan, progress=shown.told, **act._asdict())
+    print_rollback(report, json=json)
+    return report.is_rolled_back
+
+
+RUN: Final = Phase("run", (MigrationPhase.PREPARE,), partial(_migrated, is_switched=False))
+SWITCH: Final = Phase("switch", (MigrationPhase.PREPARE, MigrationPhase.FINISH), partial(_migrated, is_switched=True))
+FINISH: Final = Phase("finish", (MigrationPhase.CLEAN_UP,), _cleaned)
+ROLLBACK: Final = Phase("rollback", (), _rolled_back)
+
+_UNDER_WAY: Final = {"run": RUN, "switch": SWITCH, "finish": FINISH, "rollback": ROLLBACK}
 
 
 # ---- printing --------------------------------------------------------------------------------------------------------------
@@ -335,64 +411,3 @@ def _print_plan(planned: Planned, *, json: bool) -> None:
         "obstacles": list(plan.obstacles),
     }
     print_answer(document, *planned.lines, *(plan.lines() or ["nothing to do"]), json=json)
-
-
-def _print_report(report: MigrationReport, *, is_switched: bool) -> None:
-    counts = ", ".join(f"{count} {name}" for name, count in sorted(report.counts.items()))
-    if counts:
-        print_text(f"records: {counts}")
-    for name in report.built:
-        print_text(f"{name} is readable")
-    for verification in report.verified:
-        print_text(_verified(verification))
-    print_lines(*(f"left: {one}" for one in (*report.contested, *report.entries_contested)))
-    if report.is_settled:
-        print_text("settled: `keyplan migrate finish` follows when no program needs the old layout any more")
-    elif is_switched:
-        print_text("not settled: decide about the records left, and give the command again")
-    else:
-        print_text("prepared: upgrade the programs, then `keyplan migrate switch`")
-
-
-def _verified(found: Verification) -> str:
-    verdict = "verified" if found.is_equal else "NOT EQUAL"
-    count, digest = found.found
-    return (
-        f"{found.table}: {verdict}, {count} records, digest {digest[:16]}, {found.ahead} ahead, {found.missing} missing"
-    )
-
-
-def _plain_report(report: MigrationReport) -> dict[str, Any]:
-    return {
-        "is_settled": report.is_settled,
-        "counts": report.counts,
-        "built": report.built,
-        "verified": [_plain_verification(found) for found in report.verified],
-        "contested": [
-            {"old": shown_key(contest.old_key), "new": shown_key(contest.new_key or b""), "reason": contest.reason}
-            for contest in report.contested
-        ],
-        "entries_contested": [str(finding) for finding in report.entries_contested],
-    }
-
-
-def _plain_clean_up(report: CleanUpReport) -> dict[str, Any]:
-    return {
-        "is_cleaned": report.is_cleaned,
-        "records": report.records,
-        "entries": report.entries,
-        "numbers": report.numbers,
-        "verified": [_plain_verification(found) for found in report.verified],
-        "left": [{"old": shown_key(contest.old_key), "reason": contest.reason} for contest in report.left],
-    }
-
-
-def _plain_verification(found: Verification) -> dict[str, Any]:
-    return {
-        "table": found.table,
-        "is_equal": found.is_equal,
-        "expected": list(found.expected),
-        "found": list(found.found),
-        "ahead": found.ahead,
-        "missing": found.missing,
-    }

@@ -10,7 +10,8 @@ import typer
 
 from keyplan.cli.options import layout_of_option, root_parameters
 from keyplan.engine import Engine
-from keyplan.errors import InvalidInputError
+from keyplan.errors import InvalidArgumentError, InvalidInputError
+from keyplan.jobs import Pace
 from keyplan.layout import BoundLayout, Layout, layout_class_of
 from keyplan.maintenance import (
     Conversion,
@@ -29,11 +30,13 @@ __all__ = [
     "DropOption",
     "FileSource",
     "FolderOption",
+    "PaceOption",
     "PlanOptions",
     "PlanSource",
     "Planned",
     "RenameOption",
     "bound_at",
+    "pace_of_option",
     "renames_of_option",
 ]
 
@@ -65,6 +68,12 @@ AcceptOption = Annotated[
 FolderOption = Annotated[
     Path | None,
     typer.Option("--folder", metavar="FOLDER", help=f"The migration files; {FOLDER} by default.", show_default=False),
+]
+
+
+PaceOption = Annotated[
+    str | None,
+    typer.Option("--pace", metavar="N", help="At most N records a second; or N% of the time.", show_default=False),
 ]
 
 
@@ -106,8 +115,9 @@ class PlanOptions(NamedTuple):
         told = [
             name
             for name, value in (
-                *(("--rename", self.rename), ("--drop", self.drop), ("--function", self.function)),
-                ("--accept", self.accept),
+                ("--rename", self.rename),
+                ("--drop", self.drop),
+                ("--function", self.function),
             )
             if value
         ]
@@ -133,7 +143,7 @@ class PlanOptions(NamedTuple):
             if not folder.files:
                 problem = "it has no migration files: `keyplan migrate new NAME --from OLD --to NEW` drafts one"
                 raise InvalidInputError(source=str(folder.path), problem=problem)
-            return FileSource(folder, self.until, parameter, config)
+            return FileSource(folder, self.until, tuple(self.accept or ()), parameter, config)
         before, after = layout_of_option(self.old), layout_of_option(self.new)
         given = self.from_parameter or _known(before, parameter)
         old = before.bound(**root_parameters(before, given, config))
@@ -161,6 +171,11 @@ class OptionSource(NamedTuple):
         return self.old.root
 
     @property
+    def roots(self) -> list[bytes]:
+        """The roots of all layouts."""
+        return [self.old.root, self.new.root]
+
+    @property
     def told(self) -> dict[str, str]:
         """The options that a command needs that is given in another folder."""
         return {}
@@ -186,6 +201,7 @@ class FileSource(NamedTuple):
 
     folder: MigrationFolder
     until: str | None
+    accepts: tuple[str, ...]
     parameter: list[str] | None
     config: Path | None
 
@@ -198,6 +214,12 @@ class FileSource(NamedTuple):
         """The root at which the first layout stands."""
         first = layout_class_of(self.folder.description(self.folder.layouts[0]))
         return self.bind(first).root
+
+    @property
+    def roots(self) -> list[bytes]:
+        """The roots of all layouts."""
+        layouts = (layout_class_of(self.folder.description(layout)) for layout in self.folder.layouts)
+        return [self.bind(layout).root for layout in layouts]
 
     @property
     def told(self) -> dict[str, str]:
@@ -220,6 +242,7 @@ class FileSource(NamedTuple):
             place.leg,
             old=self.bind(self.folder.old_layout(place.leg.files[0])),
             new=self.bind(self.folder.new_layout(place.leg.files[-1])),
+            accepts=self.accepts,
             progress=progress,
         )
         number = len(place.leg.files)
@@ -235,6 +258,18 @@ PlanSource = OptionSource | FileSource
 def bound_at(layout: type[Layout], parameter: list[str] | None, config: Path | None) -> BoundLayout:
     """Bind a layout to the root that --parameter names, where its root has them. Raises the errors of `root_parameters`."""
     return layout.bound(**root_parameters(layout, _known(layout, parameter), config))
+
+
+def pace_of_option(given: str | None) -> Pace | None:
+    """Read `--pace`: records a second, or the share of the time that is worked. Raises InvalidInputError."""
+    if given is None:
+        return None
+    number, percent = given.removesuffix("%"), given.endswith("%")
+    try:
+        return Pace(share=float(number) / 100) if percent else Pace(float(number))
+    except (ValueError, InvalidArgumentError) as error:
+        problem = f"{given!r} is neither a number of records a second, above 0, nor a share as in 25%, at most 100%"
+        raise InvalidInputError(source="--pace", problem=problem) from error
 
 
 def renames_of_option(given: list[str] | None) -> dict[str, str]:

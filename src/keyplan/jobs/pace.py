@@ -80,7 +80,8 @@ class Teller:
 class Pace:
     """Waits as long as it takes for no more than so many keys or records a second on average; None: as fast as it goes.
 
-    What is done counts, what the doing took is part of the time. Raises InvalidArgumentError for what is no pace, under the
+    What is done counts, what the doing took is part of the time. `share`: the part of the time that is worked, above 0 and at
+    most 1; the rest of it is waited, however fast the engine is. Raises InvalidArgumentError for what is no pace, under the
     name by which it was given.
     """
 
@@ -88,6 +89,7 @@ class Pace:
         self,
         per_second: float | None = None,
         *,
+        share: float | None = None,
         clock: Clock = SYSTEM_CLOCK,
         sleep: Callable[[float], object] | None = None,
         argument: str = "per_second",
@@ -95,6 +97,9 @@ class Pace:
         # Why so: the comparison is false for a number that is none (nan), too.
         if per_second is not None and not per_second > 0:
             raise InvalidArgumentError(argument=argument, problem="more than 0, or not given for no limit")
+        if share is not None and not 0 < share <= 1:
+            raise InvalidArgumentError(argument=argument, problem="a share is above 0 and at most 1")
+        self._idle = 0.0 if share is None else (1 - share) / share
         self._seconds_each = 0.0 if per_second is None else 1 / per_second
         self._clock = clock
         self._sleep = sleep
@@ -105,9 +110,10 @@ class Pace:
 
         An act that is told to stop waits no longer; it is not ended here.
         """
-        if not self._seconds_each or not count:
+        if not (self._seconds_each or self._idle) or not count:
             return
-        wait = self._since + count * self._seconds_each - self._clock.monotonic()
+        took = self._clock.monotonic() - self._since
+        wait = max(count * self._seconds_each - took, took * self._idle)
         if wait > 0 and self._sleep is not None:
             self._sleep(wait)
             wait = 0

@@ -96,6 +96,7 @@ def build_index(
     backoff: Backoff | None = None,
     clock: Clock = SYSTEM_CLOCK,
     sleep: Callable[[float], object] | None = None,
+    pace: Pace | None = None,
 ) -> BuildReport:
     """Build an index that `prepare_index` made write-only, verify it, and make it readable.
 
@@ -105,7 +106,7 @@ def build_index(
     another definition of the index begins anew; of two builders with two definitions the later one goes on.
 
     When two records claim one unique entry the index stays unreadable, and the report names them: change one of the two and
-    call this again. `records_per_second` bounds the pace of this builder; `progress` is called after each batch, and
+    call this again. `records_per_second` bounds the pace of this builder, or `pace`; `progress` is called after each batch, and
     counts what all builders together have gone through. When `stop` is set this builder ends between two batches, with
     StoppedError. `along` is written in the commit that makes the index readable, if this builder makes it. `command` are the
     words behind `keyplan` that go on with the build, for who looks at the store's jobs.
@@ -115,7 +116,7 @@ def build_index(
     CommitOutcomeUnknownError.
     """
     bound = bound_layout_of(layout)
-    pace = Pace(records_per_second, clock=clock, sleep=sleep, argument="records_per_second")
+    pace = pace or Pace(records_per_second, clock=clock, sleep=sleep, argument="records_per_second")
     index = index_named(bound, name)
     stops = StopCheck(stop, f"the build of {name}")
     builder = _Builder(store, bound, index, pace, stops, kept_command(command), progress, backoff or Backoff())

@@ -88,7 +88,8 @@ def _own(snapshot: Snapshot, url: str) -> Iterator[OpenJob]:
     """The jobs of a store, or of a key space as one."""
     yield from _transfers(snapshot, url)
     migrations = list(_rows(snapshot, Migrations.bound().tables["states"]))
-    yield from (job for row in migrations for job in _migration(row))
+    paused = {row.key for row in _rows(snapshot, Migrations.bound().tables["pauses"])}
+    yield from (job for row in migrations for job in _migration(row, is_paused=row.key in paused))
     building = {
         (row.value.new_root, name) for row in migrations if row.value is not None for name in row.value.indexes
         if not row.value.is_cleaned
@@ -160,7 +161,7 @@ def _restored(snapshot: Snapshot, space: Any, url: str) -> OpenJob:
     return _told(replace(job, remedy=remedy), claim, claim.command)
 
 
-def _migration(row: "_Row") -> Iterator[OpenJob]:
+def _migration(row: "_Row", *, is_paused: bool) -> Iterator[OpenJob]:
     if row.value is None:
         remedy = f"look at it first; no migration is planned while it stands. To give it up: {_set_aside(row)}"
         yield OpenJob(JobKind.MIGRATION, row.raw_key, "a migration", problem=row.problem, remedy=remedy)
@@ -170,13 +171,16 @@ def _migration(row: "_Row") -> Iterator[OpenJob]:
         return
     roots = " and ".join(sorted({shown_key(state.old_root), shown_key(state.new_root)}))
     phase = "run" if state.stage == Stage.BESIDE else NEXT_COMMANDS.get(state.stage, "run")
+    if is_paused:
+        phase = "resume"
     # Why the second word: the record has the words of the run that began it, or took it over.
     command = (*state.command[:1], phase, *state.command[2:]) if state.command else ()
     remedy = "" if command else f"plan it again, as `keyplan migrate {phase} --from OLD --to NEW` does"
     job = OpenJob(
         JobKind.MIGRATION, row.raw_key, f"{roots or 'the whole store'}: {state.old} to {state.new}", remedy=remedy
     )
-    yield _told(job, state, command)
+    told = _told(job, state, command)
+    yield replace(told, stage=f"{told.stage}, paused") if is_paused else told
 
 
 def _index(row: "_Row") -> OpenJob:

@@ -5,6 +5,7 @@ from keyplan.maintenance.migration.driver import MigrationReport, migrate
 from keyplan.maintenance.migration.functions import Conversion, Keyed, Resolution, Transform
 from keyplan.maintenance.migration.marks import Migrations, PastMigration, RootLayouts, TableStage
 from keyplan.maintenance.migration.merge import Contest
+from keyplan.maintenance.migration.pausing import pause_migration, pause_of, resume_migration
 from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep
 from keyplan.maintenance.migration.planner import plan_migration
 from keyplan.maintenance.migration.rollback import RollbackReport, roll_back_migration
@@ -32,6 +33,9 @@ __all__ = [
     "history_of",
     "layouts_at",
     "migrate",
+    "pause_migration",
+    "pause_of",
     "plan_migration",
+    "resume_migration",
     "roll_back_migration",
 ]

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 from keyplan.engine import Commit, Engine, KeyRange, ended_lease_is_conflict
 from keyplan.errors import CommitConflictError
-from keyplan.jobs import BATCH_KEYS_MAX, JOB_BYTES_MAX, CommitRoom, Lookup, batch_of, batches_of, halved, joined
+from keyplan.jobs import BATCH_KEYS_MAX, JOB_BYTES_MAX, CommitRoom, Lookup, Pace, batch_of, batches_of, halved, joined
 from keyplan.maintenance.migration.marks import decoded, mark_range
 from keyplan.maintenance.migration.merge import Contest, Decision, Outcome, Side
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
@@ -77,8 +77,9 @@ class Decider(Protocol):
 class Batches:
     """Decides about records, many in one snapshot, and commits what follows, many in one commit, for one run."""
 
-    def __init__(self, run: Run, backoff: Backoff) -> None:
+    def __init__(self, run: Run, backoff: Backoff, pace: Pace | None = None) -> None:
         self._run = run
+        self._pace = pace
         self._backoff = backoff
 
     def decide(self, decider: Decider, old_keys: Sequence[bytes]) -> list[Decision]:
@@ -93,6 +94,8 @@ class Batches:
                 again = [old_keys[place] for place in places]
                 for place, decision in zip(places, self._again(decider, again), strict=True):
                     decisions[place] = decision
+        if self._pace is not None:
+            self._pace.spend(len(old_keys), self._run.stops)
         return decisions
 
     def _looked(self, decider: Decider, old_keys: Sequence[bytes]) -> list[Decision]:

@@ -11,13 +11,14 @@ from typing import Final
 
 from keyplan.engine import Delete
 from keyplan.errors import CommitConflictError, MigrationRefusedError
-from keyplan.jobs import Progress, Stop, StopCheck, Teller, as_read
+from keyplan.jobs import Pace, Progress, Stop, StopCheck, Teller, as_read
 from keyplan.layout import BoundIndex, BoundTable
 from keyplan.maintenance.index_states import read_index_state
 from keyplan.maintenance.migration.batching import Batches, gone_batches, unit_batches, winner
 from keyplan.maintenance.migration.driver import move_counter
 from keyplan.maintenance.migration.marks import Stage, TableStage, seen_state
 from keyplan.maintenance.migration.merge import Contest, Merger
+from keyplan.maintenance.migration.pausing import PauseCheck
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.removal import Remover
 from keyplan.maintenance.migration.run_state import (
@@ -57,19 +58,20 @@ def clean_up_migration(
     stop: Stop | None = None,
     command: Sequence[str] = (),
     progress: Callable[[Progress], None] | None = None,
+    pace: Pace | None = None,
     backoff: Backoff | None = None,
 ) -> CleanUpReport:
     """Remove what only the old layout knows: moved records, entries of indexes that went, dropped tables, marks.
 
     To be called when no program needs the old layout any more, and after `migrate(is_switched=True)` settled everything, which
-    is verified again. Killed at any moment, it goes on when it is called again. `stop` and `command` as for
+    is verified again. Killed at any moment, it goes on when it is called again. `stop`, `command` and `pace` as for
     `migrate`. Raises MigrationRefusedError when the migration is not settled or the plan has obstacles, EngineError,
     CommitOutcomeUnknownError, StoppedError.
     """
     if plan.obstacles:
         raise MigrationRefusedError(obstacles=plan.obstacles)
-    stops = StopCheck(stop, "the clean-up of the migration")
-    return _Cleaning(store, plan, stops, command, progress, backoff or Backoff()).run()
+    stops = PauseCheck(store.engine, plan.id, stop, "the clean-up of the migration")
+    return _Cleaning(store, plan, stops, command, progress, pace, backoff or Backoff()).run()
 
 
 class _Cleaning:
@@ -80,12 +82,14 @@ class _Cleaning:
         stops: StopCheck,
         command: Sequence[str],
         progress: Callable[[Progress], None] | None,
+        pace: Pace | None,
         backoff: Backoff,
     ) -> None:
         self._engine, self._plan = store.engine, plan
         self._stops = stops
         self._command = command
         self._told = Teller(progress)
+        self._pace = pace
         self._backoff = backoff
         self._report = CleanUpReport()
         self._done = 0

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from keyplan.engine import Delete, Entry, KeyRange, Put
 from keyplan.errors import MigrationRefusedError
-from keyplan.jobs import Progress, Stop, StopCheck, Teller, as_read, batches_of
+from keyplan.jobs import Pace, Progress, Stop, StopCheck, Teller, as_read, batches_of
 from keyplan.maintenance.findings import Finding
 from keyplan.maintenance.index_build import BuildReport, build_index
 from keyplan.maintenance.index_states import read_index_state
@@ -21,6 +21,7 @@ from keyplan.maintenance.migration.batching import Batches, gone_batches, unit_b
 from keyplan.maintenance.migration.losers import resolved
 from keyplan.maintenance.migration.marks import Stage, TableStage, cursor_key, decoded, mark_range
 from keyplan.maintenance.migration.merge import Contest, Decision, Merger, Outcome
+from keyplan.maintenance.migration.pausing import PauseCheck
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.root_history import remember_layout, switched
 from keyplan.maintenance.migration.run_state import Run, at_stage, begin_run, end_run, refuse_readers, remove_leftovers
@@ -74,6 +75,7 @@ def migrate(
     stop: Stop | None = None,
     command: Sequence[str] = (),
     progress: Callable[[Progress], None] | None = None,
+    pace: Pace | None = None,
     backoff: Backoff | None = None,
 ) -> MigrationReport:
     """Carry out a plan up to the clean-up, which is `clean_up_migration`.
@@ -90,15 +92,16 @@ def migrate(
 
     stop: when this is set the run ends between two commits, with StoppedError, and the migration goes on when this is called
         again.
-    command: the words behind `keyplan` that give the plan again, without a phase, for who looks at the store's jobs.
+    command: the words behind `keyplan` that give the plan again, `migrate` and a phase first, for who looks at the jobs.
+    pace: how fast records are gone through and indexes built; as fast as it goes without one.
 
-    Raises MigrationRefusedError when the plan has obstacles or the store is no longer as it was planned for, EngineError,
-    CommitOutcomeUnknownError.
+    A migration that is paused (`pause_migration`) ends with StoppedError as well. Raises MigrationRefusedError when the plan
+    has obstacles or the store is no longer as it was planned for, EngineError, CommitOutcomeUnknownError.
     """
     if plan.obstacles:
         raise MigrationRefusedError(obstacles=plan.obstacles)
-    stops = StopCheck(stop, "the migration")
-    run = _Run(store, plan, is_switched, stops, command, progress, backoff or Backoff())
+    stops = PauseCheck(store.engine, plan.id, stop, "the migration")
+    run = _Run(store, plan, is_switched, stops, command, progress, pace, backoff or Backoff())
     return run.run()
 
 
@@ -111,6 +114,7 @@ class _Run:
         stops: StopCheck,
         command: Sequence[str],
         progress: Callable[[Progress], None] | None,
+        pace: Pace | None,
         backoff: Backoff,
     ) -> None:
         self._store, self._engine, self._plan = store, store.engine, plan
@@ -118,6 +122,7 @@ class _Run:
         self._stops = stops
         self._command = command
         self._tell = Teller(progress)
+        self._pace = pace
         self._backoff = backoff
         self._report = MigrationReport()
 
@@ -154,7 +159,7 @@ class _Run:
             self._backoff.until_committed(partial(self._converted, run, work))
             return
         merger = Merger(self._plan.id, work.route, is_switched=True, wins=winner(self._plan, work))
-        batches = Batches(run, self._backoff)
+        batches = Batches(run, self._backoff, self._pace)
         for batch in self._batches(mark_range(self._plan.id)):
             pending = [mark.key for mark in map(decoded, batch) if mark.is_pending]
             own = [unit for unit in pending if work.route.unit_of(unit) is not None]
@@ -180,7 +185,7 @@ class _Run:
         Return whether the last pass went over the whole table and wrote nothing.
         """
         merger = Merger(self._plan.id, work.route, is_switched=self._is_switched, wins=winner(self._plan, work))
-        batches = Batches(run, self._backoff)
+        batches = Batches(run, self._backoff, self._pace)
         hint = cursor_key(self._plan.id, work.name)
         with self._engine.snapshot() as snapshot:
             entry = snapshot.get(hint)
@@ -249,6 +254,7 @@ class _Run:
                     name,
                     stop=self._stops,
                     progress=told,
+                    pace=self._pace,
                     backoff=self._backoff,
                 )
                 report = build()

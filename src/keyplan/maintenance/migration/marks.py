@@ -4,6 +4,7 @@ r"""What a migration keeps in the store while it is not done, below the bytes `0
     00 6b 6d  63 <id> "racks"     up to which old key a table was gone through once: a hint, for going on
     00 6b 6d  6d <id> <place>     a mark: one record was carried over, and what became of it
     00 6b 6d  6f <id> <place>     an origin: of which record a new one was made, where that cannot be computed
+    00 6b 6d  70 <id>             that it rests until somebody resumes it
     00 6b 6d  72 <place>          a root's turn: which migration is under way there; none when none is
     00 6b 6d  74 <place>          a table's layout: which definition its records have, and by which migrations they came to it
     00 6b 6d  6c <place>          a root's layouts: those that programs may use there now
@@ -23,13 +24,14 @@ import msgspec
 from keyplan.codec import U32, FixedBytes, TextTail
 from keyplan.engine import Engine, Entry, KeyRange, Snapshot
 from keyplan.errors import CorruptionError
-from keyplan.jobs import JobRecord, Seen, look
+from keyplan.jobs import Holder, JobRecord, Seen, look
 from keyplan.layout import BoundLayout, BoundTable, Layout, Table
 
 __all__ = [
     "STATE_FORM",
     "Copy",
     "Mark",
+    "MigrationPause",
     "MigrationState",
     "Migrations",
     "PastKey",
@@ -50,9 +52,11 @@ __all__ = [
     "mark_key",
     "mark_range",
     "migration_id",
+    "migration_of",
     "next_history_key",
     "origin_key",
     "origin_range",
+    "pause_key",
     "root_key",
     "seen_state",
     "state_key",
@@ -127,6 +131,13 @@ class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is_pending: bool = False
 
 
+class MigrationPause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """That a migration is to rest until somebody resumes it: who said so, and when."""
+
+    by: Holder
+    paused_at: str
+
+
 class RootTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The migration under way at a root. `run` is the one that began it: no two turns have the same bytes."""
 
@@ -195,6 +206,7 @@ class Migrations(Layout, root=b"\x00km"):
     states = Table(f"s{{migration:fixed(width={_ID_BYTES})}}".encode(), key=bytes, value=MigrationState)
     cursors = Table(b"c{migration}{table}", key=CursorKey, value=bytes)
     marks = Table(b"m{migration}{place}", key=MarkKey, value=Mark, form="msgpack")
+    pauses = Table(f"p{{migration:fixed(width={_ID_BYTES})}}".encode(), key=bytes, value=MigrationPause)
     origins = Table(b"o{migration}{place}", key=MarkKey, value=bytes)
     turns = Table(f"r{{place:fixed(width={_PLACE_BYTES})}}".encode(), key=bytes, value=RootTurn)
     layouts = Table(f"t{{place:fixed(width={_PLACE_BYTES})}}".encode(), key=bytes, value=TableLayout)
@@ -214,6 +226,11 @@ def migration_id(old: BoundLayout, new: BoundLayout, conversions: str) -> bytes:
     """Return the id of a migration: another one when either layout, a root, or a function's name or version differs."""
     text = f"{old.fingerprint}.{new.fingerprint}.{conversions}"
     return hashlib.sha256(text.encode()).digest()[:_ID_BYTES]
+
+
+def pause_key(migration: bytes) -> bytes:
+    """Return the raw key that says that a migration is to rest."""
+    return _table("pauses").keys.encode(migration)
 
 
 def state_key(migration: bytes) -> bytes:
@@ -295,10 +312,13 @@ _TABLES: Final = {
     TableLayout: "layouts",
     RootLayouts: "roots",
     PastMigration: "history",
+    MigrationPause: "pauses",
 }
 
 
-def encoded(record: MigrationState | Mark | RootTurn | TableLayout | RootLayouts | PastMigration) -> bytes:
+def encoded(
+    record: MigrationState | Mark | RootTurn | TableLayout | RootLayouts | PastMigration | MigrationPause,
+) -> bytes:
     """Return the bytes to store."""
     return _table(_TABLES[type(record)]).form.encode(record)
 
@@ -327,6 +347,11 @@ def digest_of(*entries: Entry | None) -> bytes:
 def seen_state(snapshot: Snapshot, migration: bytes) -> Seen[MigrationState]:
     """Return the state of a migration as it was read; without a record, when it never began."""
     return look(snapshot, state_key(migration), STATE_FORM)
+
+
+def migration_of(key: bytes) -> bytes:
+    """Return the id of the migration whose state stands at a raw key."""
+    return key[-_ID_BYTES:]
 
 
 def states_of(engine: Engine) -> list[tuple[Entry, MigrationState]]:

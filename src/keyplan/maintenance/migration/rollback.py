@@ -12,7 +12,7 @@ from typing import Final
 
 from keyplan.engine import Delete, KeyRange, Put, Snapshot
 from keyplan.errors import MigrationRefusedError
-from keyplan.jobs import Progress, Stop, StopCheck, Teller, as_read, batches_of
+from keyplan.jobs import Pace, Progress, Stop, StopCheck, Teller, as_read, batches_of
 from keyplan.layout import BoundIndex
 from keyplan.maintenance.findings import Finding
 from keyplan.maintenance.index_build import build_index
@@ -20,6 +20,7 @@ from keyplan.maintenance.index_states import read_index_state
 from keyplan.maintenance.migration.batching import Batches, Decider
 from keyplan.maintenance.migration.marks import MigrationState, Stage, TableStage, decoded, mark_range, seen_state
 from keyplan.maintenance.migration.merge import Contest, Outcome
+from keyplan.maintenance.migration.pausing import PauseCheck
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.run_state import Run, claim_obstacles, refuse_readers, take_over, undo_run
 from keyplan.maintenance.migration.sweeping import swept
@@ -55,6 +56,7 @@ def roll_back_migration(
     stop: Stop | None = None,
     command: Sequence[str] = (),
     progress: Callable[[Progress], None] | None = None,
+    pace: Pace | None = None,
     backoff: Backoff | None = None,
 ) -> RollbackReport:
     """Take a migration back that has not been cleaned up: afterwards the old layout has everything, and it may be begun anew.
@@ -63,13 +65,13 @@ def roll_back_migration(
     records is written to the old ones where the inverse, or the types, lead back to it; what does not come back is reported,
     and so is what both have changed: nothing is removed then. `plan_migration(accepts=["lose:TABLE"])` consents to its loss,
     `gone:TABLE` to keeping old records whose copies were deleted. Killed at any moment, it goes on when it is called again.
-    `stop` and `command` as for `migrate`.
+    `stop`, `command` and `pace` as for `migrate`.
 
     Raises MigrationRefusedError when the migration was not begun, is over, or its clean-up has begun, and when records were
     converted where they stand; EngineError, CommitOutcomeUnknownError, StoppedError.
     """
-    stops = StopCheck(stop, "the rollback of the migration")
-    return _Rollback(store, plan, stops, command, progress, backoff or Backoff()).run()
+    stops = PauseCheck(store.engine, plan.id, stop, "the rollback of the migration")
+    return _Rollback(store, plan, stops, command, progress, pace, backoff or Backoff()).run()
 
 
 class _Rollback:
@@ -80,12 +82,14 @@ class _Rollback:
         stops: StopCheck,
         command: Sequence[str],
         progress: Callable[[Progress], None] | None,
+        pace: Pace | None,
         backoff: Backoff,
     ) -> None:
         self._store, self._engine, self._plan = store, store.engine, plan
         self._stops = stops
         self._command = command
         self._teller = Teller(progress)
+        self._pace = pace
         self._backoff = backoff
         self._report = RollbackReport()
         self._done = 0
@@ -145,7 +149,7 @@ class _Rollback:
         self._decide(run, Discarder(*own), work, self._new_keys(work))
 
     def _decide(self, run: Run, decider: Decider, work: TableWork, batches: Iterator[list[bytes]]) -> None:
-        committer = Batches(run, self._backoff)
+        committer = Batches(run, self._backoff, self._pace)
         for units in self._stops.each(batches):
             for decision in committer.decide(decider, units):
                 if decision.contest is not None and len(self._report.left) < _CONTESTS_MAX:
@@ -183,7 +187,9 @@ class _Rollback:
 
     def _rebuild(self, run: Run, index: BoundIndex) -> None:
         self._backoff.until_committed(partial(self._unreadable, run, index))
-        report = build_index(self._store, self._plan.old, index.name, stop=self._stops, backoff=self._backoff)
+        report = build_index(
+            self._store, self._plan.old, index.name, stop=self._stops, pace=self._pace, backoff=self._backoff
+        )
         self._report.entries_contested += report.contested
 
     def _unreadable(self, run: Run, index: BoundIndex) -> None:

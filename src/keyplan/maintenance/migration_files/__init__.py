@@ -8,9 +8,13 @@ from keyplan.maintenance.migration_files.leg import (
     Leg,
     MigrationPlace,
     StepState,
+    UnderWay,
+    ended_at,
+    phase_under_way,
     place_in,
     plan_leg,
     steps_of,
+    under_way_at,
 )
 
 __all__ = [
@@ -23,10 +27,14 @@ __all__ = [
     "MigrationFolder",
     "MigrationPlace",
     "StepState",
+    "UnderWay",
     "draft_migration",
+    "ended_at",
+    "phase_under_way",
     "place_in",
     "plan_leg",
     "read_migrations",
     "steps_of",
+    "under_way_at",
     "unwritten",
 ]

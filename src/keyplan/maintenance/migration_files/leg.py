@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from itertools import combinations, pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from keyplan.engine import Engine, MemoryEngine
 from keyplan.layout import BoundLayout, Layout, LayoutSpec, differences, layout_class_of, pair_items
@@ -17,11 +17,23 @@ from keyplan.maintenance.migration import (
     layouts_at,
     plan_migration,
 )
-from keyplan.maintenance.migration.marks import MigrationState, Stage, states_of
+from keyplan.maintenance.migration.marks import MigrationState, Stage, migration_of, seen_state, states_of
 from keyplan.maintenance.migration_files.declared import KeptLayout
 from keyplan.maintenance.migration_files.folder import MigrationFile, MigrationFolder
 
-__all__ = ["NEXT_COMMANDS", "Leg", "MigrationPlace", "StepState", "place_in", "plan_leg", "steps_of"]
+__all__ = [
+    "NEXT_COMMANDS",
+    "Leg",
+    "MigrationPlace",
+    "StepState",
+    "UnderWay",
+    "ended_at",
+    "phase_under_way",
+    "place_in",
+    "plan_leg",
+    "steps_of",
+    "under_way_at",
+]
 
 Bind = Callable[[type[Layout]], BoundLayout]
 """Binds a layout to the store's root."""
@@ -151,11 +163,13 @@ def plan_leg(
     *,
     old: BoundLayout,
     new: BoundLayout,
+    accepts: Collection[str] = (),
     progress: Callable[[int], None] | None = None,
 ) -> MigrationPlan:
     """Plan the files of a leg as one migration, between the layouts of the first and the last, bound.
 
-    Functions must be written: `MigrationFile.require_written` says it. Raises what `plan_migration` raises.
+    Functions must be written: `MigrationFile.require_written` says it. `accepts` are consents beside those of the files.
+    Raises what `plan_migration` raises.
     """
     last = leg.files[-1].migration
     return plan_migration(
@@ -167,7 +181,7 @@ def plan_leg(
         conversions=last.conversions,
         transforms=last.transforms,
         resolutions=last.resolutions,
-        accepts=last.accepts,
+        accepts=(*last.accepts, *accepts),
         name=leg.name,
         progress=progress,
     )
@@ -175,9 +189,8 @@ def plan_leg(
 
 def _done(engine: Engine, prints: Sequence[str], roots: Sequence[bytes]) -> int:
     """Return how many files are over, by the history of their roots; by the layout there where another way led to it."""
-    past = {(one.ended_at, one.migration): one for root in dict.fromkeys(roots) for one in history_of(engine, root)}
     done = 0
-    for one in past.values():
+    for one in ended_at(engine, roots):
         parts = [] if one.is_rolled_back else _parts(prints, one)
         if parts:
             done = next((stop for start, stop in parts if start == done), parts[-1][1])
@@ -186,6 +199,40 @@ def _done(engine: Engine, prints: Sequence[str], roots: Sequence[bytes]) -> int:
     if known is not None and known.layouts and prints[done] not in known.layouts:
         done = max((place for place, one in enumerate(prints) if one in known.layouts), default=done)
     return done
+
+
+def ended_at(engine: Engine, roots: Sequence[bytes]) -> list[PastMigration]:
+    """Return the migrations that have ended at roots, each once, the first one first. Raises CorruptionError."""
+    found: list[PastMigration] = []
+    for root in dict.fromkeys(roots):
+        # Why: a migration from one root to another has ended at both.
+        known = {(one.ended_at, one.migration) for one in found}
+        found += [one for one in history_of(engine, root) if (one.ended_at, one.migration) not in known]
+    return sorted(found, key=lambda one: one.ended_at)
+
+
+class UnderWay(NamedTuple):
+    """A migration that was begun and has not ended: its name, as far as it has one, and its id."""
+
+    name: str
+    migration: bytes
+
+
+def under_way_at(engine: Engine, roots: Sequence[bytes]) -> UnderWay | None:
+    """Return the migration under way at one of the roots."""
+    for entry, state in states_of(engine):
+        if not state.is_cleaned and {state.old_root, state.new_root} & {*roots}:
+            return UnderWay(state.name or f"{state.old} to {state.new}", migration_of(entry.key))
+    return None
+
+
+def phase_under_way(engine: Engine, migration: bytes) -> str:
+    """Return the command of `keyplan migrate` whose run a migration is in; empty when it is not under way."""
+    with engine.snapshot() as snapshot:
+        state = seen_state(snapshot, migration).record
+    if state is None or state.is_cleaned:
+        return ""
+    return "run" if state.stage == Stage.BESIDE else NEXT_COMMANDS.get(state.stage, "run")
 
 
 def _parts(prints: Sequence[str], state: MigrationState | PastMigration) -> list[tuple[int, int]]:

@@ -1,0 +1,111 @@
+"""How the runs of `keyplan migrate` print what they did: lines for people, or one JSON document."""
+
+from typing import Any
+
+from keyplan.cli.output import print_json, print_lines, print_text
+from keyplan.layout import shown_key
+from keyplan.maintenance import CleanUpReport, MigrationReport, RollbackReport, Verification
+
+__all__ = ["print_clean_up", "print_report", "print_rollback"]
+
+
+def print_report(report: MigrationReport, *, is_switched: bool, is_over: bool, json: bool) -> None:
+    """Print what `run` or `switch` did. `is_over`: nothing is left for `finish` once it is settled."""
+    if json:
+        print_json(_plain_report(report))
+        return
+    counts = ", ".join(f"{count} {name}" for name, count in sorted(report.counts.items()))
+    if counts:
+        print_text(f"records: {counts}")
+    for name in report.built:
+        print_text(f"{name} is readable")
+    for verification in report.verified:
+        print_text(_verified(verification))
+    print_lines(*(f"left: {one}" for one in (*report.contested, *report.entries_contested)))
+    if report.is_settled and is_over:
+        print_text("over: nothing of the old layout is left")
+    elif report.is_settled:
+        print_text("settled: `keyplan migrate finish` follows when no program needs the old layout any more")
+    elif is_switched:
+        print_text("not settled: decide about the records left, and give the command again")
+    else:
+        print_text("prepared: upgrade the programs, then `keyplan migrate switch`")
+
+
+def print_clean_up(report: CleanUpReport, *, json: bool) -> None:
+    """Print what `finish` did."""
+    if json:
+        print_json(_plain_clean_up(report))
+        return
+    for verification in report.verified:
+        print_text(_verified(verification))
+    print_lines(*(f"left: {contest}" for contest in report.left))
+    print_text(f"removed {report.records} records, {report.entries} index entries, {report.numbers} numbers")
+
+
+def print_rollback(report: RollbackReport, *, json: bool) -> None:
+    """Print what `rollback` did."""
+    left = [*report.left, *report.entries_contested]
+    if json:
+        document = {
+            "is_rolled_back": report.is_rolled_back,
+            "returned": report.returned,
+            "records": report.records,
+            "entries": report.entries,
+            "left": [str(one) for one in left],
+        }
+        print_json(document)
+        return
+    print_lines(*(f"left: {one}" for one in left))
+    print_text(
+        f"{report.returned} records taken back; removed {report.records} records, {report.entries} index entries"
+    )
+    print_text(
+        "rolled back: the old layout has everything"
+        if report.is_rolled_back
+        else "not rolled back: decide about the records left, and give the command again"
+    )
+
+
+def _verified(found: Verification) -> str:
+    verdict = "verified" if found.is_equal else "NOT EQUAL"
+    count, digest = found.found
+    return (
+        f"{found.table}: {verdict}, {count} records, digest {digest[:16]}, {found.ahead} ahead, {found.missing} missing"
+    )
+
+
+def _plain_report(report: MigrationReport) -> dict[str, Any]:
+    return {
+        "is_settled": report.is_settled,
+        "counts": report.counts,
+        "built": report.built,
+        "verified": [_plain_verification(found) for found in report.verified],
+        "contested": [
+            {"old": shown_key(contest.old_key), "new": shown_key(contest.new_key or b""), "reason": contest.reason}
+            for contest in report.contested
+        ],
+        "entries_contested": [str(finding) for finding in report.entries_contested],
+    }
+
+
+def _plain_clean_up(report: CleanUpReport) -> dict[str, Any]:
+    return {
+        "is_cleaned": report.is_cleaned,
+        "records": report.records,
+        "entries": report.entries,
+        "numbers": report.numbers,
+        "verified": [_plain_verification(found) for found in report.verified],
+        "left": [{"old": shown_key(contest.old_key), "reason": contest.reason} for contest in report.left],
+    }
+
+
+def _plain_verification(found: Verification) -> dict[str, Any]:
+    return {
+        "table": found.table,
+        "is_equal": found.is_equal,
+        "expected": list(found.expected),
+        "found": list(found.found),
+        "ahead": found.ahead,
+        "missing": found.missing,
+    }
