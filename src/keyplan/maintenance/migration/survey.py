@@ -14,7 +14,7 @@ from keyplan.maintenance.migration.functions import UNREADABLE, Converted
 from keyplan.maintenance.migration.marks import mark_key
 from keyplan.maintenance.migration.plan import TableWork
 from keyplan.maintenance.migration.route import table_of, units_of
-from keyplan.maintenance.migration.sides import Sides
+from keyplan.maintenance.migration.sides import Sides, origin_of
 
 __all__ = ["Survey", "survey_index", "survey_table"]
 
@@ -191,10 +191,16 @@ class _Surveyor:
         return made
 
     def _look_there(self, sides: Sides, made: Sequence[Converted], read: Lookup) -> None:
-        """Count a record at whose new key another one stands. Why only unmarked ones: else it may be its own copy."""
+        """Count a record at whose new key a stranger stands. Why only unmarked ones: else it may be its own copy.
+
+        What was made of another old record is none: that one has gone, or makes something else by now, or both make it, and
+        then they are compared.
+        """
         for one in made:
             entry = read.get(one.raw_key)
-            if entry is not None and (entry.value, entry.lease) != (one.raw_value, sides.lease):
+            if entry is None or (entry.value, entry.lease) == (one.raw_value, sides.lease):
+                continue
+            if origin_of(self._migration, one.raw_key, read) is None:
                 self.found.fail(
                     f"{shown_key(sides.unit)}: another record stands at its new key {shown_key(one.raw_key)}"
                 )
