@@ -55,7 +55,7 @@ def test_an_unknown_shell_is_a_usage_error(run: Keyplan) -> None:
 
 
 def test_commands_are_completed(completions: Shell) -> None:
-    assert completions("l") == ["ls", "list", "lint"]
+    assert completions("l") == ["ls", "list", "lock", "lint"]
     assert completions("cloud") == ["cloudchamber"]
 
 

@@ -2,76 +2,18 @@
 
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
 import pytest
 
-from keyplan import Counter, Index, Layout, Parameter, Table, Unique
+from keyplan import Counter, Index, Layout, Table, Unique
 from keyplan.apps.cloudchamber import CloudChamber, CloudChamberIndexed
 from keyplan.apps.runm import Runm
 from keyplan.errors import InvalidInputError, UnknownNameError
 from keyplan.layout import CHANGE_CODES, Impact, describe, differences, layout_spec_of, pair_items
-
-
-class Box(msgspec.Struct):
-    name: str
-    size: int = 0
-
-
-class Shelf(NamedTuple):
-    room: str
-    number: int
-
-
-class Turned(NamedTuple):
-    number: int
-    room: str
-
-
-class Rack(NamedTuple):
-    hall: str
-    number: int
-
-
-class Shifted(NamedTuple):
-    number: int
-    slot: str
-
-
-class Old(Layout, root="/s/"):
-    boxes = Table("boxes/{room}/{number}", key=Shelf, value=Box)
-    by_name = Unique("by-name/{name}", of=boxes, key=str)
-    tickets = Counter("tickets", start=10)
-
-
-def found(old: Any, new: Any, **options: Any) -> list[tuple[str, str, str]]:
-    """Code, class and subject of each change, but for the layouts' names."""
-    return [
-        (change.code, change.impact.value, change.subject)
-        for change in differences(old, new, **options)
-        if change.code != "E1"
-    ]
-
-
-def one(old: Any, new: Any, code: str, **options: Any) -> Any:
-    (change,) = [change for change in differences(old, new, **options) if change.code == code]
-    return change
-
-
-def keyed(template: str, kind: Any = str, **options: Any) -> type[Layout]:
-    class Made(Layout, root="/s/"):
-        boxes = Table(template, key=kind, value=Box, **options)
-
-    return Made
-
-
-def valued(value: Any, form: str | None = None) -> type[Layout]:
-    class Made(Layout, root="/s/"):
-        boxes = Table("boxes/{name}", key=str, value=value, form=form)
-
-    return Made
+from tests.layout.differing import Box, Old, Rack, Shelf, found, keyed, one, valued
 
 
 @pytest.mark.parametrize("layout", [CloudChamber, CloudChamberIndexed, Runm, Old])
@@ -124,6 +66,49 @@ def test_a_table_with_another_name_and_template_is_never_guessed() -> None:
     assert found(old, new, renames={"boxes": "crates"}) == [("E3", "compatible", "crates"), ("E6", "rewrite", "crates")]
 
 
+def test_a_table_that_may_be_another_one_under_a_new_name_is_asked_for() -> None:
+    class Likely(msgspec.Struct):
+        name: str
+        size: int = 0
+        color: str = ""
+
+    class Other(msgspec.Struct):
+        price: int
+
+    class New(Layout, root="/s/"):
+        crates = Table("crates/{crate}", key=str, value=Likely)
+        prices = Table("prices/{price}", key=str, value=Other)
+        numbers = Counter("numbers")
+
+    change = one(Old, New, "E5")
+    assert (change.impact, change.renamed_to) == (Impact.BREAKING, ("crates",))
+    assert change.advice == (
+        "renamed to crates? Then --rename boxes=crates; else say that it shall be removed (--drop boxes)"
+    )
+    counter = next(change for change in differences(Old, New) if change.item == "tickets")
+    assert counter.renamed_to == ("numbers",)
+    assert one(Old, New, "E23", renames={"boxes": "crates"}).item == "crates"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "likely"),
+    [
+        (("{name}", str, str), ("{label}", str, str), True),
+        (("{name}", str, str), ("{name:decimal}", int, str), False),
+        (("{name}", str, str), ("{name}", str, bytes), False),
+        (("{name}", str, Box), ("{room}/{number}", Shelf, Box), True),
+        (("{name}", str, Box), ("{name}", str, str), False),
+        (("{name}", str, dict[str, int]), ("{name}", str, dict[str, int]), True),
+    ],
+)
+def test_tables_are_like_by_their_records_or_by_values_and_keys(old: Any, new: Any, *, likely: bool) -> None:
+    first, second = (
+        type("Made", (Layout,), {name: Table(f"{name}/{template}", key=key, value=value)}, root="/s/")
+        for name, (template, key, value) in (("first", old), ("second", new))
+    )
+    assert one(first, second, "E5").renamed_to == (("second",) if likely else ())
+
+
 def test_two_tables_that_changed_templates_are_two_renamed_tables() -> None:
     class First(Layout, root="/s/"):
         a = Table("a/{x}", key=str, value=str)
@@ -149,107 +134,6 @@ def test_two_tables_that_changed_templates_are_two_renamed_tables() -> None:
 def test_a_renaming_names_items_of_one_kind_that_are_there(renames: dict[str, str], error: type[Exception]) -> None:
     with pytest.raises(error):
         differences(Old, Old, renames=renames)
-
-
-# ---- keys ------------------------------------------------------------------------------------------------------------------
-
-
-def test_records_whose_template_is_another_one_move_and_the_new_key_is_shown() -> None:
-    change = one(keyed("boxes/{name}"), keyed("crates/{name}"), "E6")
-    assert change.impact is Impact.REWRITE
-    assert (change.witness, change.second) == (b"/s/boxes/a", b"/s/crates/a")
-
-
-def test_a_wider_key_is_for_readers_first_and_shows_a_key_that_is_new() -> None:
-    change = one(keyed("b/{x:text(dots=false)}"), keyed("b/{x:text}"), "E6")
-    assert (change.impact, change.witness) == (Impact.READERS_FIRST, b"/s/b/.")
-
-
-def test_a_narrower_key_is_a_loss_and_shows_a_key_that_goes() -> None:
-    change = one(keyed("b/{x:text}"), keyed("b/{x:text(dots=false)}"), "E6")
-    assert (change.impact, change.witness) == (Impact.BREAKING, b"/s/b/.")
-    change = one(keyed("b/{x:decimal(most=1000)}", int), keyed("b/{x:decimal(most=100)}", int), "E6")
-    assert (change.impact, change.witness) == (Impact.BREAKING, b"/s/b/101")
-
-
-def test_a_key_that_is_read_as_another_record_is_shown() -> None:
-    change = one(
-        keyed("b/{room}/{number:text}", _texts("room", "number")),
-        keyed("b/{number:text}/{room}", _texts("number", "room")),
-        "E6",
-    )
-    assert (change.impact, change.witness) == (Impact.BREAKING, b"/s/b/a/b")  # a/a means the same
-
-
-def test_bytes_that_mean_another_value_are_found() -> None:
-    change = one(keyed("b/{x:text}"), keyed("b/{x:percent}"), "E6")
-    assert (change.impact, change.witness) == (Impact.BREAKING, b"/s/b/%00")
-
-
-@pytest.mark.parametrize(("old", "new"), [("path", "level_path"), ("level_path", "path")])
-def test_a_path_that_gets_or_loses_its_level_is_read_as_another_one(old: str, new: str) -> None:
-    change = one(keyed(f"b/{{x:{old}}}"), keyed(f"b/{{x:{new}}}"), "E6")
-    assert (change.impact, change.witness) == (Impact.BREAKING, b"/s/b/\x01a/a")
-
-
-def test_a_number_that_becomes_text_is_the_same_key() -> None:
-    change = one(keyed("b/{x:decimal}", int), keyed("b/{x:text}"), "E6")
-    assert (change.impact, change.witness) == (Impact.READERS_FIRST, b"/s/b/a")
-    assert found(keyed("b/{x:hex_uuid}", UUID), keyed("b/{x:text(allow='0-9a-f')}"))[0][:2] == ("E6", "readers-first")
-
-
-def test_binary_fields_of_another_width_move_and_large_ones_have_no_key() -> None:
-    def layout(codec: str) -> type[Layout]:
-        template = b"n{number:%s}" % codec.encode()
-        return type("Numbers", (Layout,), {"numbers": Table(template, key=int, value=bytes)}, root=b"\x01")
-
-    change = one(layout("u32"), layout("u64"), "E6")
-    assert (change.impact, change.witness, change.second) == (
-        Impact.REWRITE,
-        b"\x01naaaa",
-        b"\x01n\x00\x00\x00\x00aaaa",
-    )
-    assert one(layout("u64"), layout("u32"), "E6").impact is Impact.BREAKING
-    assert one(layout("u32"), layout("i32"), "E6").impact is Impact.BREAKING
-
-
-def test_fields_in_another_order_move_when_no_key_is_both() -> None:
-    change = one(keyed("b/{room}/{number}", Shelf), keyed("c/{number}/{room}", Turned), "E6")
-    assert (change.impact, change.witness, change.second) == (Impact.REWRITE, b"/s/b/a/0", b"/s/c/0/a")
-
-
-def test_a_number_that_loses_its_width_moves_where_the_digits_differ() -> None:
-    change = one(keyed("b/{x:decimal(width=2)}", int), keyed("b/{x:decimal(most=99)}", int), "E6")
-    assert (change.impact, change.witness, change.second) == (Impact.REWRITE, b"/s/b/00", b"/s/b/0")
-
-
-def test_other_fields_cannot_be_moved() -> None:
-    assert found(keyed("b/{room}/{number}", Shelf), keyed("b/{x}")) == [("E7", "breaking", "boxes")]
-    assert ("E7", "breaking", "boxes") in found(keyed("b/{room}/{number}", Shelf), keyed("c/{number}/{slot}", Shifted))
-
-
-def test_another_root_is_one_change_and_a_parameter_with_the_same_default_is_none() -> None:
-    class Moved(Old, root="/t/"):
-        pass
-
-    assert found(Old, Moved) == [("E2", "rewrite", "layout")]
-
-    class Rooted(Old, root="/{site:text(empty=true)}/"):
-        site = Parameter("s")
-
-    assert found(Old, Rooted) == [("E2", "compatible", "layout")]
-
-
-def test_a_new_table_at_keys_of_an_old_one_is_shown() -> None:
-    class New(Layout, root="/s/"):
-        crates = Table("{kind}/{name}", key=_texts("kind", "name"), value=Box)
-
-    change = one(keyed("boxes/{name}"), New, "E19", drops=["boxes"])
-    assert (change.impact, change.item, change.witness) == (Impact.BREAKING, "crates", b"/s/boxes/a")
-
-
-def _texts(*names: str) -> Any:
-    return NamedTuple("Key", [(name, str) for name in names])
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------------
@@ -285,6 +169,9 @@ class HoldingMore(msgspec.Struct):
     inner: list[WithMore]
 
 
+Small = Annotated[int, msgspec.Meta(ge=-5, le=5)]
+
+
 class Node(msgspec.Struct):
     left: "Node | None" = None
     right: "Node | None" = None
@@ -308,10 +195,11 @@ class OtherNode(msgspec.Struct):
         (Plain, Wider, "E11", "readers-first", "name"),
         (Wider, Plain, "E11", "rewrite", "name"),
         (WithDefault, WithMore, "E11", "rewrite", "size"),
-        (WithMore, WithDefault, "E11", "readers-first", "size"),
+        (WithMore, WithDefault, "E11", "compatible", "size"),
         (Holding, HoldingMore, "E9", "rewrite", "inner.size"),
         (HoldingMore, Holding, "E10", "breaking", "inner.size"),
-        (dict[str, int], dict[str, float], "E11", "readers-first", ""),
+        (dict[str, int], dict[str, float], "E11", "breaking", ""),
+        (dict[str, Small], dict[str, float], "E11", "readers-first", ""),
     ],
 )
 def test_a_field_that_changed_has_the_class_of_what_reads_what(
@@ -354,6 +242,19 @@ def test_other_entries_are_built_anew() -> None:
     made = [_indexed("n/{name}", on=lambda _key, box: box.name.lower(), version=number) for number in (1, 2)]
     assert found(*made) == [("E14", "build", "by_name")]
     assert found(made[0], describe(made[0].spec)) == []
+
+
+def test_an_index_that_becomes_unique_says_what_the_data_may_do_to_it() -> None:
+    class Plain(Layout, root="/s/"):
+        boxes = Table("boxes/{box}", key=str, value=Box)
+        by_name = Index("by-name/{name}/{box}", of=boxes, key=str)
+
+    change = one(Plain, _indexed("by-name/{name}"), "E14")
+    assert (change.impact, change.message) == (Impact.BUILD, "it is unique")
+    assert "where two records claim one entry, the build names both" in change.advice
+    back = one(_indexed("by-name/{name}"), Plain, "E14")
+    assert (back.impact, back.message) == (Impact.BUILD, "it is not unique any more")
+    assert "claim" not in back.advice
 
 
 def _with_default(default: Any, **options: Any) -> type[Layout]:
@@ -442,7 +343,7 @@ def test_the_reference_has_a_row_for_each_code_and_each_class(repository: Path) 
 
 def test_impacts_have_an_order_and_codes_a_sentence() -> None:
     assert [impact.rank for impact in Impact] == [0, 1, 2, 3, 4, 5]
-    assert list(CHANGE_CODES) == [f"E{number}" for number in range(1, 23)]
+    assert list(CHANGE_CODES) == [f"E{number}" for number in range(1, 24)]
     assert layout_spec_of(Old) is Old.spec
 
 

@@ -1,12 +1,15 @@
 """What became of a record's fields: told at any depth, each loss by name, and always in the end."""
 
 import time
+from collections import Counter
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
 from keyplan.layout import Impact, Layout, LayoutChange, Table, describe, differences
+from keyplan.layout.difference.readability import Readability, Verdict
+from keyplan.layout.schema_nodes import SchemaGraph, SchemaNode
 
 
 class Line(msgspec.Struct):
@@ -214,3 +217,69 @@ def test_a_reference_that_leads_nowhere_but_to_itself_ends() -> None:
     value = described["items"][0]["value"]
     value["schema"] = {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/B"}, "B": {"$ref": "#/$defs/A"}}}
     assert len(list(differences(described, valued(Line)))) == 1
+
+
+def kinds_that_hold_each_other(count: int, **fields: Any) -> dict[str, Any]:
+    """The description of a layout whose records are told apart by tags, and each of which holds all of them."""
+    names = [f"Kind{number}" for number in range(count)]
+    union = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in names]}
+    defined = {
+        name: {
+            "title": name,
+            "type": "object",
+            "properties": {
+                "type": {"enum": [name]},
+                "left": union,
+                "right": {"type": "array", "items": union},
+                **fields,
+            },
+            "required": ["type", "left", "right"],
+        }
+        for name in names
+    }
+    described = describe(valued(Line).spec)
+    described["items"][0]["value"]["schema"] = {"$ref": "#/$defs/Kind0", "$defs": defined}
+    return described
+
+
+def test_many_types_that_hold_each_other_end() -> None:
+    old, new = kinds_that_hold_each_other(8, size={"type": "integer"}), kinds_that_hold_each_other(8)
+    begun = time.process_time()
+    found = [change.field for change in differences(old, new) if change.loses_values]
+    assert {"size", *(f"left.Kind{number}.size" for number in range(1, 8))} <= set(found)
+    assert len(found) <= 8 * 64
+    assert time.process_time() - begun < 20
+
+
+def test_a_pair_of_types_is_judged_again_only_when_another_one_got_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: Counter[tuple[int, int]] = Counter()
+    judge = Readability._judge
+
+    def counted(self: Readability, wide: SchemaNode, narrow: SchemaNode) -> Verdict:
+        judged[id(wide), id(narrow)] += 1
+        return judge(self, wide, narrow)
+
+    monkeypatch.setattr(Readability, "_judge", counted)
+    old, new = (
+        SchemaGraph(described["items"][0]["value"]["schema"])
+        for described in (kinds_that_hold_each_other(8, size={"type": "integer"}), kinds_that_hold_each_other(8))
+    )
+    reading = Readability(is_of_before=True, is_msgpack=False)
+    assert reading.of(new.root, old.root) == Verdict(reads=True, keeps=False)
+    # Why so many: each pair of the 64 holds two others, each of which gets worse twice at most; the rest stand within.
+    assert sum(judged.values()) <= 3 * len(judged) * 4
+
+
+def test_hundreds_of_tables_are_compared() -> None:
+    def tables(prefix: str, codec: str) -> type[Layout]:
+        made = {f"t{n}": Table(f"{prefix}{n}/{{name:{codec}}}", key=str, value=Line) for n in range(300)}
+        return type("Many", (Layout,), made, root="/s/")
+
+    begun = time.process_time()
+    first = tables("boxes", "text(dots=false)")
+    assert differences(first, tables("boxes", "text(dots=false)")) == ()
+    assert {change.code for change in differences(first, tables("boxes", "text"))} == {"E6"}
+    moved = differences(first, tables("crates", "text(dots=false)"))
+    assert [change.second for change in moved][:2] == [b"/s/crates0/a", b"/s/crates1/a"]
+    assert len(moved) == 300
+    assert time.process_time() - begun < 20

@@ -76,7 +76,12 @@ ASKED: dict[str, list[list[str]] | str] = {
         for more in ([], ["--json"])
     ],
     "index": [["index", "list"], ["index", "list", "--json"]],
-    "diff": [["diff", NAME, NAME], ["diff", "vault.json", NAME, "--json"]],
+    "diff": [
+        ["diff", "--against", NAME],
+        ["diff", "--against", "vault.json", "--json"],
+        ["diff", "--against", NAME, "--format", "github"],
+    ],
+    "lock": [["lock"], ["lock", "--write", "-"]],
     "migrate": "it prints counts; its work is byte for byte",
     "dump": [["dump"]],
     "backup": "its file holds the bytes as they are",

@@ -21,7 +21,7 @@ REASONS: Final = {
     "codec/secrets.py": "what a secret is",
     "layout/plain.py": "records as JSON values, with `reveals`",
     "protobuf/json_form.py": "what is stored",
-    "codec/positional_names.py": "a default that is empty is described",
+    "codec/value_schema.py": "a default that is empty is described",
     "codec/values.py": "what is stored",
     "cli/items.py": "the option --reveal",
     # What needs the value, and shows it to nobody.

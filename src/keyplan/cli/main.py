@@ -70,7 +70,8 @@ COMMANDS: Final = {
     "raw": Command("keyplan.cli.write", "Read, write, delete and set aside single keys, by hand."),
     "extract": Command("keyplan.cli.keys", "Take single records out of a backup, and put them back."),
     "index": Command("keyplan.cli.maintenance", "See, build and drop indexes of a store in use."),
-    "diff": Command("keyplan.cli.migrate", "Compare two layouts: each change, and the remedy."),
+    "diff": Command("keyplan.cli.diff", "Compare a layout with its earlier self: each change, and the remedy."),
+    "lock": Command("keyplan.cli.diff", "Print a layout's lock, or check that a stored one is current."),
     "migrate": Command(
         "keyplan.cli.migrate", "Bring a store from one layout to another beside its programs, by files; resumable."
     ),

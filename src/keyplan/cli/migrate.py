@@ -1,28 +1,26 @@
-"""The commands from one layout to another: `keyplan diff` and `keyplan migrate ...`."""
+"""The commands from one layout to another: `keyplan migrate ...`."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
+from keyplan.cli.diff import DropOption, RenameOption, plain_change, renames_of_option
 from keyplan.cli.failures import agreed, end_with_findings
 from keyplan.cli.jobs import stopped_by_signals, words_of
 from keyplan.cli.migration_plans import (
     FOLDER,
     AcceptOption,
-    DropOption,
     FileSource,
     FolderOption,
     PaceOption,
     Planned,
     PlanOptions,
     PlanSource,
-    RenameOption,
     bound_at,
     pace_of_option,
-    renames_of_option,
 )
 from keyplan.cli.migration_reports import print_clean_up, print_report, print_rollback
 from keyplan.cli.migration_status import status_of
@@ -44,7 +42,7 @@ from keyplan.cli.options import (
 from keyplan.cli.output import document_of, print_answer, print_grid, print_json, progress_bar
 from keyplan.errors import InvalidInputError, MigrationRefusedError
 from keyplan.jobs import Pace, Stop
-from keyplan.layout import BoundLayout, Impact, LayoutChange, differences, shown_key
+from keyplan.layout import BoundLayout
 from keyplan.maintenance import (
     MigrationFolder,
     MigrationPhase,
@@ -62,58 +60,7 @@ from keyplan.maintenance import (
 )
 from keyplan.store import Backoff, Store
 
-__all__ = ["diff_command", "migrate_app"]
-
-# ---- diff ----------------------------------------------------------------------------------------------------------------
-
-
-def diff_command(
-    old: Annotated[str, typer.Argument(metavar="OLD", help="The old layout: a name, module:Class, or FILE.json.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="The new layout.")],
-    *,
-    rename: RenameOption = None,
-    drop: DropOption = None,
-    allow: Annotated[
-        Impact, typer.Option("--allow", help="Exit code 1 only for changes beyond this class.")
-    ] = Impact.COMPATIBLE,
-    json: JsonOption = False,
-) -> None:
-    """Compare two layouts: each change, its effect on programs and stored data, and the remedy.
-
-    Exit code 1 when a change is beyond --allow.
-    """
-    before, after = layout_of_option(old).spec, layout_of_option(new).spec
-    changes = differences(before, after, renames=renames_of_option(rename), drops=drop or ())
-    beyond = [change for change in changes if change.impact.rank > allow.rank]
-    worst = max((change.impact for change in changes), key=lambda impact: impact.rank, default=Impact.COMPATIBLE)
-    document = {
-        "old": before.name,
-        "new": after.name,
-        "impact": worst.value,
-        "beyond": len(beyond),
-        "changes": [plain_change(change) for change in changes],
-    }
-    number = "1 change" if len(changes) == 1 else f"{len(changes)} changes"
-    end = f"{before.name} to {after.name}: {number}, {len(beyond)} beyond {allow.value}"
-    print_answer(document, *map(str, changes), end, json=json)
-    end_with_findings(beyond)
-
-
-def plain_change(change: LayoutChange) -> dict[str, Any]:
-    """Return a change as JSON values."""
-    return {
-        "code": change.code,
-        "item": change.item or None,
-        "field": change.field or None,
-        "impact": change.impact.value,
-        "message": change.message,
-        "advice": change.advice,
-        "witness": None if change.witness is None else shown_key(change.witness),
-        "second": None if change.second is None else shown_key(change.second),
-        "loses_values": change.loses_values,
-        "renamed_to": list(change.renamed_to),
-    }
-
+__all__ = ["migrate_app"]
 
 # ---- migrate -----------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from keyplan.cli.diff import DropOption, RenameOption, renames_of_option
 from keyplan.cli.options import layout_of_option, root_parameters
 from keyplan.engine import Engine
 from keyplan.errors import InvalidArgumentError, InvalidInputError
@@ -27,17 +28,14 @@ from keyplan.maintenance import (
 __all__ = [
     "FOLDER",
     "AcceptOption",
-    "DropOption",
     "FileSource",
     "FolderOption",
     "PaceOption",
     "PlanOptions",
     "PlanSource",
     "Planned",
-    "RenameOption",
     "bound_at",
     "pace_of_option",
-    "renames_of_option",
 ]
 
 FOLDER: Final = Path("migrations")
@@ -45,18 +43,6 @@ FOLDER: Final = Path("migrations")
 _DIGITS_MAX: Final = 18
 """Why: Python reads no number of thousands of digits."""
 
-RenameOption = Annotated[
-    list[str] | None,
-    typer.Option("--rename", metavar="OLD=NEW", help="An item's old name with its new one; may be repeated."),
-]
-DropOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--drop",
-        metavar="NAME",
-        help="A table whose records are to be removed, or TABLE.FIELD for values; may be repeated.",
-    ),
-]
 AcceptOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -270,17 +256,6 @@ def pace_of_option(given: str | None) -> Pace | None:
     except (ValueError, InvalidArgumentError) as error:
         problem = f"{given!r} is neither a number of records a second, above 0, nor a share as in 25%, at most 100%"
         raise InvalidInputError(source="--pace", problem=problem) from error
-
-
-def renames_of_option(given: list[str] | None) -> dict[str, str]:
-    """Read `--rename OLD=NEW`. Raises InvalidInputError."""
-    renames: dict[str, str] = {}
-    for text in given or []:
-        old, equals, new = text.partition("=")
-        if not (old and equals and new) or old in renames:
-            raise InvalidInputError(source="--rename", problem=f"{text!r} is not OLD=NEW, each old name once")
-        renames[old] = new
-    return renames
 
 
 def conversions_of_option(given: list[str] | None) -> dict[str, Conversion]:

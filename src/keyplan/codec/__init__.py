@@ -29,7 +29,6 @@ from keyplan.codec.language import (
 from keyplan.codec.numbers import F64, I8, I16, I32, I64, U8, U16, U32, U64, Decimal
 from keyplan.codec.paths import Directory, LevelPath, SlashPath
 from keyplan.codec.plain_forms import ElementForm, EmptyForm, RawForm, TextForm
-from keyplan.codec.positional_names import POSITIONAL_NAMES, schema_with_names
 from keyplan.codec.sealing import (
     Envelope,
     SecretCipher,
@@ -63,6 +62,15 @@ from keyplan.codec.timestamps import TimestampNanos, TimestampText
 from keyplan.codec.tuples import SingleFloat, TupleElement, Versionstamp
 from keyplan.codec.uuids import HexUuid, RawUuid
 from keyplan.codec.value_form import ValueForm
+from keyplan.codec.value_schema import (
+    BYTE_LENGTHS,
+    MAP_KEYS,
+    OMITTED_FIELDS,
+    POSITIONAL_NAMES,
+    TAG_FIELD,
+    TEXT_KIND,
+    value_schema,
+)
 from keyplan.codec.values import value_form_of, value_form_of_description
 from keyplan.codec.varints import PrefixVarint, Uvarint
 from keyplan.codec.words import Enclosed, Word
@@ -70,15 +78,20 @@ from keyplan.codec.words import Enclosed, Word
 __all__ = [
     "ANY_BYTE",
     "AUTOMATON_STATES_MAX",
+    "BYTE_LENGTHS",
     "F64",
     "I8",
     "I16",
     "I32",
     "I64",
+    "MAP_KEYS",
     "MASK",
+    "OMITTED_FIELDS",
     "POSITIONAL_NAMES",
     "REVEALED",
     "SEALED_FIELD",
+    "TAG_FIELD",
+    "TEXT_KIND",
     "U8",
     "U16",
     "U32",
@@ -153,11 +166,11 @@ __all__ = [
     "pydantic_problem",
     "register_element",
     "registered_elements",
-    "schema_with_names",
     "sealed_secret",
     "secret_of_plain",
     "secrets_in",
     "shown_path",
     "value_form_of",
     "value_form_of_description",
+    "value_schema",
 ]

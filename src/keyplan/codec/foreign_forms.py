@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from keyplan.codec.message_description import described_messages
 from keyplan.codec.secrets import STORED, SecretSyntax
 from keyplan.codec.survival import difference
 from keyplan.codec.value_form import ValueForm, check_type, require, type_name
@@ -90,7 +91,8 @@ class ProtobufForm(ValueForm[Any]):
             raise CorruptionError(problem=f"the value is no {self._message.__name__} message") from error
 
     def describe(self) -> dict[str, Any]:
-        return {"form": self.code, "type": self._message.DESCRIPTOR.full_name}
+        descriptor = self._message.DESCRIPTOR
+        return {"form": self.code, "type": descriptor.full_name} | described_messages(descriptor)
 
 
 def is_protobuf(value_type: Any) -> bool:

@@ -7,10 +7,10 @@ from typing import Any, Final, TypeVar, get_origin, is_typeddict
 
 import msgspec
 
-from keyplan.codec.positional_names import schema_with_names
 from keyplan.codec.secrets import SecretSyntax, plain_of_secret, secret_of_plain
 from keyplan.codec.survival import difference
 from keyplan.codec.value_form import ValueForm, check_type, type_name
+from keyplan.codec.value_schema import value_schema
 from keyplan.errors import CorruptionError, InvalidRecordError, LayoutError
 
 __all__ = ["JsonForm", "MsgpackForm"]
@@ -96,7 +96,7 @@ class _SerializedForm(ValueForm[V]):
     def describe(self) -> dict[str, Any]:
         description = {"form": self.code, "type": type_name(self._value_type)}
         try:
-            return description | {"schema": schema_with_names(self._value_type)}
+            return description | {"schema": value_schema(self._value_type)}
         except TypeError:
             # Why: a type may be readable through hooks of its own, and yet have no schema.
             return description

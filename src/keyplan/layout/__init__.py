@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         KeyRelation,
         LayoutChange,
         LayoutPairs,
+        changes_in_markdown,
         compare_keys,
         differences,
         field_labels,
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
         pair_items,
         plain_shape,
     )
+    from keyplan.layout.lock import layout_of_file, lock_text
     from keyplan.layout.render import render_docs, render_map
     from keyplan.layout.rules import (
         RULES,
@@ -157,6 +159,7 @@ __all__ = [
     "bind_layout",
     "bound_layout_of",
     "canonical_description",
+    "changes_in_markdown",
     "collisions_of",
     "compare_keys",
     "compile_keys",
@@ -171,10 +174,12 @@ __all__ = [
     "layout_class_of",
     "layout_fingerprint",
     "layout_of_description",
+    "layout_of_file",
     "layout_spec_of",
     "line_of_value",
     "lint",
     "lint_prefix",
+    "lock_text",
     "pair_items",
     "plain_field",
     "plain_key",
@@ -198,8 +203,10 @@ __all__ = [
 _MODULES: Final = {
     "difference": (
         *("CHANGE_CODES", "Impact", "KeyRelation", "LayoutChange", "LayoutPairs", "compare_keys", "differences"),
+        "changes_in_markdown",
         *("field_labels", "has_same_entries", "layout_spec_of", "pair_items", "plain_shape"),
     ),
+    "lock": ("layout_of_file", "lock_text"),
     "render": ("render_docs", "render_map"),
     "rules": (
         *("RULES", "EngineLimits", "Finding", "LintReport", "Rule", "Severity"),

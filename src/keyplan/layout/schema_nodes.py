@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from functools import cached_property
+from math import inf
 from typing import Any, Final
 
-from keyplan.codec import POSITIONAL_NAMES
+from keyplan.codec import BYTE_LENGTHS, MAP_KEYS, OMITTED_FIELDS, POSITIONAL_NAMES, TAG_FIELD, TEXT_KIND
 
 __all__ = ["SAYS_NOTHING", "SchemaGraph", "SchemaNode"]
 
@@ -12,6 +13,9 @@ SAYS_NOTHING: Final = frozenset({"title", "description", "default", "examples", 
 """What a schema says that decides no bytes."""
 
 _UNIONS: Final = ("anyOf", "oneOf")
+_LENGTHS: Final = {"array": "Items", "object": "Properties", "string": "Length"}
+_NAME_DEPTH_MAX: Final = 4
+"""Why: a name is for people, and types may share others at many levels."""
 
 
 class SchemaNode:
@@ -95,6 +99,11 @@ class SchemaNode:
             return frozenset(list(self.fields or ())[: least if isinstance(least, int) else 0])
         return frozenset(map(str, self.content.get("required", ())))
 
+    @cached_property
+    def written(self) -> frozenset[str]:
+        """The fields that are in every record that a program of this layout writes."""
+        return frozenset(self.fields or ()) - frozenset(map(str, self.content.get(OMITTED_FIELDS, ())))
+
     @property
     def is_closed(self) -> bool:
         """Whether fields that a record does not have are refused."""
@@ -116,6 +125,39 @@ class SchemaNode:
         listed = self.content.get("prefixItems")
         return tuple(map(self._graph.node, listed)) if isinstance(listed, list) else ()
 
+    def place(self, number: int) -> "SchemaNode":
+        """The type at a place of an array."""
+        return self.places[number] if number < len(self.places) else self["items"]
+
+    @property
+    def keys(self) -> "SchemaNode":
+        """The type of a map's keys."""
+        if MAP_KEYS in self.content:
+            return self[MAP_KEYS]
+        named = self.content.get("propertyNames", {})
+        content = {"type": "string", **(named if isinstance(named, Mapping) else {})}
+        return self._graph.node(content, key=(id(self.content), "propertyNames"))
+
+    @property
+    def kind(self) -> str:
+        """The type of JSON that its values have; empty where the schema does not say."""
+        return str(self.content.get("type", ""))
+
+    @property
+    def text_kind(self) -> str:
+        """What its texts spell, as "uuid", "date-time" or "bytes"; empty for any text."""
+        if self.content.get("contentEncoding"):
+            return "bytes"
+        return str(self.content.get(TEXT_KIND) or self.content.get("format") or "")
+
+    @cached_property
+    def lengths(self) -> tuple[int, float]:
+        """The least and the most items, fields or characters of a value; of bytes the bytes."""
+        word = _LENGTHS.get(self.kind, "")
+        exact = self.content.get(BYTE_LENGTHS)
+        least, most = exact or (self.content.get(f"min{word}"), self.content.get(f"max{word}"))
+        return least or 0, inf if most is None else most
+
     @cached_property
     def words(self) -> frozenset[str] | None:
         """The values of an enumeration, as `repr` writes them; None for other types."""
@@ -136,49 +178,60 @@ class SchemaNode:
 
     @cached_property
     def tag(self) -> str:
-        """What tells this record from others of its union: its first constant field's value, else its title."""
-        for kind in (self.fields or {}).values():
-            if kind.is_constant:
-                return next(iter(kind.words or ())).strip("'\"")
+        """What tells this record from others of its union: its tag, else its first constant field by name, else its title."""
+        fields = self.fields or {}
+        for name in (str(self.content.get(TAG_FIELD)), *sorted(fields)):
+            if name in fields and fields[name].is_constant:
+                return next(iter(fields[name].words or ())).strip("'\"")
         return str(self.content.get("title", ""))
 
-    @cached_property
-    def has_records(self) -> bool:
-        """Whether a record stands in it, at any depth of arrays, maps and unions."""
-        pending: list[SchemaNode] = [self]
-        seen: set[int] = set()
-        while pending:
-            node = pending.pop()
-            if id(node) in seen:
-                continue
-            seen.add(id(node))
-            if node.is_record:
-                return True
-            pending += node.options
-            if node.is_array:
-                pending += (node["items"], *node.places)
-            elif node.is_map:
-                pending.append(node["additionalProperties"])
-        return False
+    @property
+    def is_scalar(self) -> bool:
+        """Whether nothing stands within it."""
+        return not (self.is_record or self.is_array or self.is_map or len(self.options) > 1)
 
-    def name(self, within: frozenset[int] = frozenset()) -> str:
+    def name(self, depth: int = 0) -> str:
         """The type for people: "integer", "string or null", the record's name."""
-        if id(self) in within:
-            return "itself"
-        within |= {id(self)}
+        if depth == _NAME_DEPTH_MAX:
+            return "..."
         if len(self.options) > 1:
-            return " or ".join(option.name(within) for option in self.options)
+            return " or ".join(option.name(depth + 1) for option in self.options)
         if self.is_anything:
             return "anything"
         if "enum" in self.content:
             return "one of " + ", ".join(str(word) for word in self.content["enum"])
-        if self.is_array and isinstance(self.content.get("items"), Mapping):
-            return f"array of {self['items'].name(within)}"
-        if self.is_map and isinstance(self.content.get("additionalProperties"), Mapping):
-            return f"map of {self['additionalProperties'].name(within)}"
-        return str(
-            self.content.get("title") or self.content.get("format") or self.content.get("type") or "another type"
-        )
+        if "const" in self.content:
+            return str(self.content["const"])
+        title = self.content.get("title")
+        if self.is_array and not title:
+            return self._array_name(depth) + self._limits()
+        if self.is_map and not title:
+            keys = "" if self.keys.name() == "string" else f"{self.keys.name(depth + 1)} to "
+            return f"map of {keys}{self['additionalProperties'].name(depth + 1)}{self._limits()}"
+        return str(title or self.text_kind or self.kind or "another type") + self._limits()
+
+    def _array_name(self, depth: int) -> str:
+        if self.places:
+            return f"tuple of {', '.join(place.name(depth + 1) for place in self.places)}"
+        return f"{'set' if self.content.get('uniqueItems') else 'array'} of {self['items'].name(depth + 1)}"
+
+    def _limits(self) -> str:
+        """Bounds of numbers and lengths, for people."""
+        told = [f"{word} {self.content[name]}" for name, word in _BOUNDS.items() if name in self.content]
+        least, most = self.lengths
+        if not self.places and not self.is_record and (least, most) != (0, inf):
+            told.append(f"{least} to {most} long" if most != inf else f"at least {least} long")
+        return f" ({', '.join(told)})" if told else ""
+
+
+_BOUNDS: Final = {
+    "minimum": "from",
+    "exclusiveMinimum": "above",
+    "maximum": "to",
+    "exclusiveMaximum": "below",
+    "multipleOf": "multiples of",
+    "pattern": "matching",
+}
 
 
 class SchemaGraph:

@@ -1,4 +1,4 @@
-"""Layouts by the names that people give them: those of installed packages, `module:Class`, a description in FILE.json."""
+"""Layouts by the names that people give them: those of installed packages, `module:Class`, what a FILE.json holds."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from keyplan.errors import InvalidInputError, UnknownNameError
-from keyplan.layout import Layout, layout_class_of, layout_of_description, value_of_text
+from keyplan.layout import Layout, layout_class_of, layout_of_file, value_of_text
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -27,7 +27,7 @@ def installed_layouts() -> "dict[str, EntryPoint]":
 
 
 def layout_named(name: str, *, source: str) -> type[Layout]:
-    """Return the layout of an installed name, of `module:Class`, or the one that FILE.json describes.
+    """Return the layout of an installed name, of `module:Class`, or the one that FILE.json describes or locks.
 
     Modules are looked for in the working directory, too. `source` says where the name comes from. Raises UnknownNameError for
     an installed name that there is not, InvalidInputError when a module or a file cannot be read.
@@ -65,7 +65,7 @@ def _described(path: Path) -> type[Layout]:
         raise InvalidInputError(source=str(path), problem=f"not JSON: {error}") from error
     if not isinstance(description, dict):
         raise InvalidInputError(source=str(path), problem="not a layout description: no JSON object")
-    return layout_class_of(layout_of_description(description))
+    return layout_class_of(layout_of_file(description, source=str(path)))
 
 
 def _imported(name: str, source: str) -> type[Layout]:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct, field
 
-from keyplan.codec import Secret, ValueForm, plain_of_secret, schema_with_names, secret_of_plain
+from keyplan.codec import Secret, ValueForm, plain_of_secret, secret_of_plain, value_schema
 from keyplan.errors import CorruptionError, InvalidRecordError
 
 __all__ = [
@@ -90,7 +90,7 @@ class OpenJson(ValueForm[R]):
         return record
 
     def describe(self) -> dict[str, Any]:
-        return {"form": self.code, "type": self._type.__name__, "schema": schema_with_names(self._type)}
+        return {"form": self.code, "type": self._type.__name__, "schema": value_schema(self._type)}
 
 
 class Member(OpenRecord, kw_only=True, omit_defaults=True):

@@ -4,6 +4,7 @@ from keyplan.layout.difference.change import CHANGE_CODES, Impact, LayoutChange
 from keyplan.layout.difference.differences import differences, layout_spec_of
 from keyplan.layout.difference.indexes import has_same_entries
 from keyplan.layout.difference.keys import KeyRelation, compare_keys
+from keyplan.layout.difference.markdown import changes_in_markdown
 from keyplan.layout.difference.pairing import LayoutPairs, field_labels, pair_items, plain_shape
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "KeyRelation",
     "LayoutChange",
     "LayoutPairs",
+    "changes_in_markdown",
     "compare_keys",
     "differences",
     "field_labels",

@@ -43,7 +43,7 @@ CHANGE_CODES: Final = {
     "E4": "a table is new",
     "E5": "a table is gone",
     "E6": "the keys of a table are spelled otherwise",
-    "E7": "the keys of a table have other fields",
+    "E7": "the fields of a table's keys have other names, and the same bytes",
     "E8": "values are stored in another form",
     "E9": "a field of records is new",
     "E10": "a field of records is gone",
@@ -59,6 +59,7 @@ CHANGE_CODES: Final = {
     "E20": "a field of records has another default",
     "E21": "a field of records is secret, or is no longer",
     "E22": "secrets are sealed as those of another layout",
+    "E23": "the keys of a table have more fields, fewer, or some that were split or joined",
 }
 """The codes never change their meaning: they stand in scripts."""
 
@@ -72,7 +73,8 @@ class LayoutChange:
 
     `loses_values`: the new layout has no place for what stored records hold in the field, and reads them all the same: the
     values are gone when a record is written again, by a migration or by a program. False once the field is named in `drops`.
-    `renamed_to`: new fields beside it of the same type, one of which may be the same field under another name.
+    `renamed_to`: new fields beside it of the same type, or new tables like it, one of which may be the same under another
+    name. `key_fields_gone` and `key_fields_new` are those of E23.
     """
 
     code: str
@@ -85,6 +87,8 @@ class LayoutChange:
     second: bytes | None = None
     loses_values: bool = False
     renamed_to: tuple[str, ...] = ()
+    key_fields_gone: tuple[str, ...] = ()
+    key_fields_new: tuple[str, ...] = ()
 
     @property
     def subject(self) -> str:

@@ -7,13 +7,16 @@ from keyplan.layout.declare import Layout
 from keyplan.layout.describe import layout_of_description
 from keyplan.layout.difference.change import Impact, LayoutChange
 from keyplan.layout.difference.indexes import index_changes
+from keyplan.layout.difference.intrusions import intrusions
+from keyplan.layout.difference.key_fields import key_field_change
 from keyplan.layout.difference.keys import KeyComparison, KeyRelation, compare_keys
+from keyplan.layout.difference.likeness import is_likely_renamed
 from keyplan.layout.difference.pairing import LayoutPairs, pair_items, plain_shape
 from keyplan.layout.difference.values import value_changes
 from keyplan.layout.meaning import shown_key
-from keyplan.layout.rules.decision import key_below, shortest_key
+from keyplan.layout.rules.decision import shortest_key
 from keyplan.layout.rules.subject import bound_root
-from keyplan.layout.spec import CounterSpec, ItemSpec, LayoutSpec, TableSpec
+from keyplan.layout.spec import CounterSpec, LayoutSpec, TableSpec
 from keyplan.layout.template import Template
 
 __all__ = ["differences", "layout_spec_of"]
@@ -57,7 +60,7 @@ def differences(
         *(change for pair in pairs.tables for change in _table_changes(*pair, roots, drops)),
         *index_changes(pairs),
         *_counter_changes(pairs),
-        *_intrusions(pairs, roots),
+        *intrusions(pairs, roots),
     ]
     return tuple(sorted(changes, key=lambda change: int(change.code[1:])))
 
@@ -114,7 +117,10 @@ def _comings_and_goings(pairs: LayoutPairs, drops: Collection[str], root: Templa
             advice = "upgrade all programs that read it; `keyplan migrate finish` removes what is stored"
             yield LayoutChange(code, item.name, Impact.READERS_FIRST, message, advice)
         else:
-            advice = f"say what it is called now (--rename {item.name}=NEW), or that it shall be removed (--drop {item.name})"
+            likely = tuple(other.name for other in pairs.added if is_likely_renamed(item, other))
+            asked = "".join(f"renamed to {name}? Then --rename {item.name}={name}; " for name in likely)
+            known = "" if likely else f"say what it is called now (--rename {item.name}=NEW), or "
+            advice = f"{asked}{known}{'else ' if likely else ''}say that it shall be removed (--drop {item.name})"
             yield LayoutChange(
                 code,
                 item.name,
@@ -122,6 +128,7 @@ def _comings_and_goings(pairs: LayoutPairs, drops: Collection[str], root: Templa
                 message,
                 advice,
                 witness=shortest_key(item.template.prefixed(root)).key,
+                renamed_to=likely,
             )
 
 
@@ -178,9 +185,7 @@ def _key_changes(old: TableSpec, new: TableSpec, roots: tuple[Template, Template
             message = f"{respelled}: one key means one record before and another one after"
             yield LayoutChange("E6", name, Impact.BREAKING, message, advice, "", *keys)
         case KeyRelation.OTHER_FIELDS:
-            message = f"key fields are {_listed(new)}, no longer {_listed(old)}"
-            advice = "keyplan cannot compute the new keys from the old ones: declare a new table, and write the records into it"
-            yield LayoutChange("E7", name, Impact.BREAKING, message, advice, "", *keys)
+            yield key_field_change(old, new, roots)
         case KeyRelation.MOVED:
             yield LayoutChange("E6", name, Impact.REWRITE, respelled, _MOVE, "", *keys)
         case KeyRelation.UNDECIDED:
@@ -206,29 +211,3 @@ def _counter_changes(pairs: LayoutPairs) -> Iterator[LayoutChange]:
                 "nothing to do" if new.start < old.start else "`keyplan check --repair` brings a lower number up to it"
             )
             yield LayoutChange("E16", new.name, Impact.COMPATIBLE, message, advice)
-
-
-def _intrusions(pairs: LayoutPairs, roots: tuple[Template, Template]) -> Iterator[LayoutChange]:
-    """Changes E19: keys of the new layout at which something else stood, so that old data would be taken for new."""
-    for new in pairs.new.items:
-        whole = new.template.prefixed(roots[1])
-        for old in pairs.old.items:
-            if pairs.names.get(new.name) == old.name or _has_twin(old, pairs, roots):
-                continue
-            answer = key_below(whole, None, old.template.prefixed(roots[0]))
-            if answer.key is not None or answer.is_open:
-                message = f"a key of it was one of {old.name} in the old layout"
-                if answer.is_open:
-                    message = f"undecided whether {message}"
-                advice = f"what is stored of {old.name} would be taken for it: spell its keys otherwise, or remove that first"
-                yield LayoutChange("E19", new.name, Impact.BREAKING, message, advice, witness=answer.key)
-
-
-def _has_twin(old: ItemSpec, pairs: LayoutPairs, roots: tuple[Template, Template]) -> bool:
-    """Whether the new layout has the item at the same keys: then a collision is its own, for the lint (L1)."""
-    return any(
-        own == old.name
-        and plain_shape(old.template.prefixed(roots[0]))
-        == plain_shape(pairs.new.item(name).template.prefixed(roots[1]))
-        for name, own in pairs.names.items()
-    )

@@ -15,6 +15,7 @@ __all__ = ["has_same_entries", "index_changes"]
 
 _BUILD: Final = "`keyplan migrate` refuses its readers; upgrade all writers; then `keyplan migrate switch` builds it"
 _WITH_RECORDS: Final = "its entries are written with the records, as these are copied to their new keys"
+_RIVALS: Final = "; where two records claim one entry, the build names both, and one of them is to be changed"
 _SHARED: Final = (
     "programs of both layouts cannot look up by it at once: spell its keys otherwise, or stop them for the switch"
 )
@@ -25,9 +26,8 @@ def index_changes(pairs: LayoutPairs) -> Iterator[LayoutChange]:
     for item in pairs.added:
         if isinstance(item, IndexSpec):
             kind = "unique index" if item.is_unique else "index"
-            may_fail = "; two records may claim one entry, which is told" if item.is_unique else ""
-            advice = _WITH_RECORDS if _is_moved(item, pairs) else _BUILD
-            yield LayoutChange("E12", item.name, Impact.BUILD, f"{kind} of {item.of} is new", f"{advice}{may_fail}")
+            advice = (_WITH_RECORDS if _is_moved(item, pairs) else _BUILD) + _RIVALS * item.is_unique
+            yield LayoutChange("E12", item.name, Impact.BUILD, f"{kind} of {item.of} is new", advice)
     for item in pairs.gone:
         if isinstance(item, IndexSpec):
             advice = "upgrade all programs that read by it, then those that write; `keyplan migrate finish` removes its entries"
@@ -37,7 +37,8 @@ def index_changes(pairs: LayoutPairs) -> Iterator[LayoutChange]:
         reason = _other_entries(old, new, pairs, (empty, empty))
         if reason and not _is_moved(new, pairs):
             shared = " (readers of the old layout are refused as well; another name would spare them)"
-            yield LayoutChange("E14", new.name, Impact.BUILD, reason, _BUILD + shared * (old.name == new.name))
+            advice = f"{_BUILD}{shared * (old.name == new.name)}{_RIVALS * new.is_unique}"
+            yield LayoutChange("E14", new.name, Impact.BUILD, reason, advice)
         elif reason:
             is_shared = plain_shape(old.template) == plain_shape(new.template) and new.is_unique
             advice = _SHARED if is_shared else _WITH_RECORDS

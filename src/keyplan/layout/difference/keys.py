@@ -9,12 +9,12 @@ from uuid import UUID
 
 from keyplan.errors import InvalidKeyError
 from keyplan.layout.difference.inclusion import Labels, key_beyond, key_read_otherwise
-from keyplan.layout.difference.pairing import field_labels, field_of, plain_shape
+from keyplan.layout.difference.pairing import field_labels, field_of, literal_head, plain_shape
 from keyplan.layout.rules.decision import CANDIDATES_MAX, key_below, shortest_key
 from keyplan.layout.rules.reading import readings, spelled
 from keyplan.layout.rules.search import CommonWords, SearchTooLargeError, words
 from keyplan.layout.rules.subject import MEMBER_BYTES_SPAN, key_with, members
-from keyplan.layout.template import Field, Template
+from keyplan.layout.template import Field, Literal, Template
 
 __all__ = ["KeyComparison", "KeyRelation", "compare_keys"]
 
@@ -59,11 +59,21 @@ def compare_keys(old: Template, new: Template) -> KeyComparison:
     Exact where the automata are (rules/decision.py); whether two different codecs read the same bytes as the same value is
     judged by samples of their members.
     """
+    shared = _shared_head(old, new)
+    if shared:
+        # Why without it: tables of one shape below hundreds of literals are one question.
+        found = compare_keys(_without_head(old, len(shared)), _without_head(new, len(shared)))
+        keys = (None if key is None else shared + key for key in (found.witness, found.second))
+        return KeyComparison(found.relation, *keys)
     labels = field_labels(old, new)
     if labels is None:
         return KeyComparison(KeyRelation.OTHER_FIELDS, shortest_key(old).key)
     if plain_shape(old) == plain_shape(new) and list(labels.values()) == list(old.field_names):
         return KeyComparison(KeyRelation.SAME)
+    heads = literal_head(old), literal_head(new)
+    if not (heads[0].startswith(heads[1]) or heads[1].startswith(heads[0])):
+        # Why apart: no key is one of both, which takes no automaton to see; most tables that move are such.
+        return _moved(old, new, labels, shortest_key(old).key)
     misread = _misread_key(old, new, labels)
     if misread is not None:
         return KeyComparison(KeyRelation.MISREAD, misread)
@@ -80,6 +90,33 @@ def compare_keys(old: Template, new: Template) -> KeyComparison:
         is_narrower = gained.key is None and not gained.is_open
         return KeyComparison(KeyRelation.NARROWER if is_narrower else KeyRelation.UNSPELLABLE, unspellable)
     return KeyComparison(KeyRelation.MOVED, lost.key, _respelled(old, new, labels, lost.key))
+
+
+def _shared_head(old: Template, new: Template) -> bytes:
+    heads = literal_head(old), literal_head(new)
+    pairs = enumerate(zip(*heads, strict=False))
+    shared = heads[0][: next((place for place, (own, other) in pairs if own != other), min(map(len, heads)))]
+    # Why: a character of text is not cut.
+    return shared.decode("utf-8", "ignore").encode() if old.is_text and new.is_text else shared
+
+
+def _without_head(template: Template, size: int) -> Template:
+    parts = list(template.parts)
+    while size:
+        first = parts.pop(0)
+        assert isinstance(first, Literal)
+        if len(first.raw) > size:
+            parts.insert(0, Literal(first.raw[size:]))
+        size -= min(size, len(first.raw))
+    return Template(tuple(parts), template.is_text)
+
+
+def _moved(old: Template, new: Template, labels: Labels, key: bytes | None) -> KeyComparison:
+    """The comparison of templates that have no key in common; `key` is one of the old one."""
+    unspellable = _unspellable_key(old, new, labels)
+    if unspellable is not None:
+        return KeyComparison(KeyRelation.UNSPELLABLE, unspellable)
+    return KeyComparison(KeyRelation.MOVED, key, None if key is None else _respelled(old, new, labels, key))
 
 
 def _misread_key(old: Template, new: Template, labels: Labels) -> bytes | None:

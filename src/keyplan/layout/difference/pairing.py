@@ -13,7 +13,7 @@ from keyplan.errors import InvalidInputError, UnknownNameError
 from keyplan.layout.spec import CounterSpec, IndexSpec, ItemSpec, LayoutSpec, TableSpec
 from keyplan.layout.template import Field, Literal, Template
 
-__all__ = ["LayoutPairs", "field_labels", "field_of", "pair_items", "plain_shape"]
+__all__ = ["LayoutPairs", "field_labels", "field_of", "literal_head", "pair_items", "plain_shape"]
 
 Item = TypeVar("Item", TableSpec, IndexSpec, CounterSpec)
 
@@ -84,6 +84,20 @@ def plain_shape(template: Template) -> tuple[object, ...]:
         part.raw if isinstance(part, Literal) else (places.get(part.name, part.name), part.attribute, part.element.spec)
         for part in template.parts
     )
+
+
+@lru_cache(maxsize=4096)
+def literal_head(template: Template) -> bytes:
+    """Return the bytes that all keys of a template begin with, as far as literals say.
+
+    Two templates share a key only where one of these begins with the other.
+    """
+    raw = b""
+    for part in template.parts:
+        if not isinstance(part, Literal):
+            break
+        raw += part.raw
+    return raw
 
 
 def _stated(spec: LayoutSpec, name: str) -> ItemSpec:

@@ -7,7 +7,8 @@ from typing import Any, Final
 from keyplan.codec import element_of_spec, shown_path
 from keyplan.layout.difference.change import Impact, LayoutChange
 from keyplan.layout.difference.keys import KeyRelation, compare_keys
-from keyplan.layout.difference.schemas import FieldChange, TypeRelation, compare_schemas
+from keyplan.layout.difference.messages import compare_messages
+from keyplan.layout.difference.schemas import FieldChange, compare_schemas
 from keyplan.layout.spec import TableSpec
 from keyplan.layout.template import Field, Template
 
@@ -29,13 +30,17 @@ def value_changes(old: TableSpec, new: TableSpec, drops: Collection[str] = ()) -
         message = f"values are stored as {after['form']}, no longer as {before['form']}"
         yield LayoutChange("E8", new.name, Impact.REWRITE, message, _REWRITE)
     if isinstance(before.get("schema"), Mapping) and isinstance(after.get("schema"), Mapping):
-        for change in compare_schemas(before["schema"], after["schema"]):
+        is_msgpack = before["form"] == after["form"] == "msgpack"
+        for change in compare_schemas(before["schema"], after["schema"], is_msgpack=is_msgpack):
             yield _field_change(new.name, _decided(new.name, change, drops))
     elif isinstance(before.get("types"), Mapping) and isinstance(after.get("types"), Mapping):
         for change in _named_types(before, after):
             yield _field_change(new.name, _decided(new.name, change, drops))
         if is_same_form and {**before, "types": None} != {**after, "types": None}:
             yield LayoutChange("E11", new.name, Impact.REWRITE, "values are described otherwise", _REWRITE)
+    elif is_same_form and "messages" in before and "messages" in after:
+        for change in compare_messages(before, after):
+            yield _field_change(new.name, _decided(new.name, change, drops))
     elif before["form"] == after["form"] == "element":
         yield from _element_changes(new.name, str(before["element"]), str(after["element"]))
     elif is_same_form and _without_names(before) != _without_names(after):
@@ -63,18 +68,33 @@ def _field_change(table: str, change: FieldChange) -> LayoutChange:
     if change.new is None:
         return _gone_field(table, change)
     if change.is_default:
-        message = f"records without it were read with {change.old} there, and are with {change.new}"
-        advice = "where the old value is to stay, write those records anew by the old layout first"
-        return LayoutChange("E20", table, Impact.COMPATIBLE, message, advice, change.path)
+        return _other_default(table, change)
     message = f"it was {change.old} and is {change.new}"
     if change.loses_values:
-        message += ": what it has no field for is lost when a record is written again"
+        message += ": what it has no place for is lost when a record is written again"
         return _loss("E11", table, change, message)
-    if change.relation is TypeRelation.WIDER:
-        advice = "upgrade all readers before one writes the new values"
-        return LayoutChange("E11", table, Impact.READERS_FIRST, message, advice, change.path)
-    advice = f"values from before may not be readable: {_REWRITE}"
-    return LayoutChange("E11", table, Impact.REWRITE, message, advice, change.path)
+    if not change.relation.reads_old:
+        advice = f"values from before may not be readable: {_REWRITE}"
+        return LayoutChange("E11", table, Impact.REWRITE, message, advice, change.path)
+    if change.relation.reads_new:
+        return LayoutChange("E11", table, Impact.COMPATIBLE, message, _NOTHING, change.path)
+    advice = "upgrade all readers before one writes the new values"
+    return LayoutChange("E11", table, Impact.READERS_FIRST, message, advice, change.path)
+
+
+def _other_default(table: str, change: FieldChange) -> LayoutChange:
+    message = f"records without it were read with {change.old} there, and are with {change.new}"
+    if not change.relation.reads_old:
+        impact, advice = Impact.REWRITE, f"records are stored without it where it is {change.old}: {_REWRITE}"
+    elif not change.relation.reads_new:
+        advice = f"upgrade all readers before one leaves it out, where it is {change.new}"
+        impact = Impact.READERS_FIRST
+    else:
+        impact, advice = (
+            Impact.COMPATIBLE,
+            "where the old value is to stay, write those records anew by the old layout first",
+        )
+    return LayoutChange("E20", table, impact, message, advice, change.path)
 
 
 def _new_field(table: str, change: FieldChange) -> LayoutChange:

@@ -40,8 +40,8 @@ __all__ = ["plan_migration"]
 
 _MOVING: Final = {KeyRelation.MOVED, KeyRelation.UNSPELLABLE, KeyRelation.UNDECIDED}
 _JUDGED_BY_RECORDS: Final = {KeyRelation.NARROWER, KeyRelation.UNSPELLABLE}
-_OF_TABLES: Final = {"E5", "E6", "E7", "E8", "E9", "E10", "E11", "E15"}
-_OF_VALUES: Final = {"E8", "E9", "E10", "E11"}
+_OF_TABLES: Final = {"E5", "E6", "E8", "E9", "E10", "E11", "E15", "E20", "E23"}
+_OF_VALUES: Final = {"E8", "E9", "E10", "E11", "E20"}
 
 
 def plan_migration(

@@ -43,9 +43,9 @@ _CONSENTS: Final = {
     "gone": "old records are removed at the end although their copies are not there any more",
     "none": "the function makes nothing of some records, and they are lost",
 }
-_BY_FUNCTION: Final = {"E7", "E9", "E11"}
+_BY_FUNCTION: Final = {"E23", "E9", "E11"}
 _BEYOND_READERS: Final = {Impact.REWRITE, Impact.BREAKING}
-_MOVED: Final = "E7"
+_MOVED: Final = "E23"
 
 
 def draft_migration(
