@@ -7,6 +7,8 @@ import msgspec
 import pytest
 
 import keyplan
+from keyplan.engine import Entry, KeyRange
+from keyplan.errors import SourceUnfinishedError, StoppedError
 from keyplan.layout import Layout, Parameter, Table
 from keyplan.maintenance import (
     Conversion,
@@ -114,3 +116,39 @@ def test_a_backup_without_it_says_nothing(store: Store) -> None:
     InPounds(store).goods.insert("x", Pounds(5))
     back_up_store(store.engine, file, prefix=b"/p/")
     assert b"migrations" not in file.getvalue()
+
+
+class Stopped:
+    """Tells a run to end once it has begun to convert."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def is_set(self) -> bool:
+        return 500 in {msgspec.json.decode(entry.value)["price"] for entry in raw_goods(self._store)}
+
+
+def raw_goods(store: Store) -> list[Entry]:
+    with store.engine.snapshot() as snapshot:
+        return list(snapshot.scan(KeyRange.of_prefix(b"/p/goods/")))
+
+
+def test_what_is_half_converted_is_not_taken_for_a_whole(pounds: Store, tmp_path: Path) -> None:
+    for number in range(100):
+        InPounds(pounds).goods.insert(f"g{number}", Pounds(5))
+    plan = plan_migration(pounds.engine, InPounds.bound(), InPence.bound(), conversions=UP)
+    with pytest.raises(StoppedError):
+        migrate(pounds, plan, is_switched=True, stop=Stopped(pounds))
+    assert {msgspec.json.decode(entry.value)["price"] for entry in raw_goods(pounds)} == {5, 500}
+    with pytest.raises(SourceUnfinishedError, match="converts goods where the records stand"):
+        backed_up(pounds, tmp_path / "half")
+    with keyplan.open("memory:") as other, pytest.raises(SourceUnfinishedError):
+        copy_store(pounds.engine, other.engine, prefix=b"/p/", source_name="here")
+    # A whole store takes along what tells them apart.
+    path = backed_up(pounds, tmp_path / "whole", b"")
+    with keyplan.open("memory:") as other:
+        restore_store(other.engine, path)
+        assert migrate(
+            other, plan_migration(other.engine, InPounds.bound(), InPence.bound(), conversions=UP), is_switched=True
+        )
+        assert set(prices(other)) == {500}

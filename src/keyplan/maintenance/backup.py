@@ -34,7 +34,7 @@ from keyplan.maintenance.backup_file import (
 )
 from keyplan.maintenance.claims import refuse_unfinished
 from keyplan.maintenance.index_states_kept import index_states_below
-from keyplan.maintenance.migrations_kept import migrations_below
+from keyplan.maintenance.migrations_kept import migrations_below, refuse_half_converted
 from keyplan.maintenance.registry_section import REGISTRY_ROOT, registry_pairs
 from keyplan.maintenance.transfers import pairs_of
 
@@ -172,6 +172,7 @@ def back_up_store(
     with engine.snapshot() as snapshot:
         if not takes_unfinished:
             refuse_unfinished(snapshot, [prefix])
+            refuse_half_converted(snapshot, prefix)
         header = BackupHeader(
             id=str(uuid4()),
             kind=KIND_STORE,

@@ -31,7 +31,13 @@ from keyplan.layout import shown_key
 from keyplan.maintenance.beside import Transfer
 from keyplan.maintenance.claims import refuse_unfinished
 from keyplan.maintenance.index_states_kept import has_index_states, index_states_below, put_index_states
-from keyplan.maintenance.migrations_kept import has_migrations, migrations_below, put_migrations, rerooted
+from keyplan.maintenance.migrations_kept import (
+    has_migrations,
+    migrations_below,
+    put_migrations,
+    refuse_half_converted,
+    rerooted,
+)
 from keyplan.maintenance.pair_digest import Tally
 from keyplan.maintenance.transfers import Target, Written, check_fits, held_exactly, pairs_of
 from keyplan.store import TRANSFER_AREA
@@ -228,6 +234,7 @@ class _Copying:
     def _require_whole(self, snapshot: Snapshot) -> None:
         if not self._takes_unfinished:
             refuse_unfinished(snapshot, [self._prefix], store=self._name)
+            refuse_half_converted(snapshot, self._prefix)
 
     def _pairs(self, snapshot: Snapshot) -> Iterator[tuple[bytes, bytes]]:
         self._leased = 0

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import structs
 
 from keyplan.engine import Delete, Engine, Entry, KeyRange, Put, Snapshot
-from keyplan.errors import CorruptionError, TargetNotEmptyError
+from keyplan.errors import CorruptionError, SourceUnfinishedError, TargetNotEmptyError
 from keyplan.jobs import as_read
 from keyplan.layout import BoundTable
 from keyplan.maintenance.migration.marks import (
@@ -19,15 +19,18 @@ from keyplan.maintenance.migration.marks import (
     PastKey,
     PastMigration,
     RootLayouts,
+    Stage,
     TableLayout,
+    TableStage,
     history_key,
     layout_key,
     root_key,
     state_key,
+    states_in,
 )
 from keyplan.maintenance.transfers import Target
 
-__all__ = ["KeptMigration", "has_migrations", "migrations_below", "put_migrations", "rerooted"]
+__all__ = ["KeptMigration", "has_migrations", "migrations_below", "put_migrations", "refuse_half_converted", "rerooted"]
 
 _KINDS: Final = ("layouts", "roots", "history", "states")
 
@@ -70,6 +73,22 @@ def migrations_below(snapshot: Snapshot, prefix: bytes) -> list[KeptMigration]:
     if Migrations.bound().root.startswith(prefix):
         return []
     return [KeptMigration(name, _number(name, entry), entry.value) for name, entry, _ in _below(snapshot, prefix)]
+
+
+def refuse_half_converted(snapshot: Snapshot, prefix: bytes) -> None:
+    """Refuse to take records of which some are converted where they stand and others are not: nothing in them tells which.
+
+    What tells it stands outside of the prefix, and goes along with a whole store alone. Raises SourceUnfinishedError.
+    """
+    if Migrations.bound().root.startswith(prefix):
+        return
+    for _, state in states_in(snapshot):
+        half = [name for name in state.in_place if state.tables.get(name) is TableStage.FILLING]
+        roots = [root for root in _roots(state) if root.startswith(prefix) or prefix.startswith(root)]
+        if not state.is_cleaned and state.stage == Stage.SWITCHED and half and roots:
+            problem = f"a migration converts {', '.join(half)} where the records stand, and is not through"
+            advice = "finish the switch, or take what there is: --unfinished"
+            raise SourceUnfinishedError(prefix=roots[0], problem=problem, advice=advice)
 
 
 def _number(name: str, entry: Entry) -> str:
