@@ -195,3 +195,50 @@ def test_a_pace_is_a_number_of_records_or_a_share(run: Keyplan, url: str) -> Non
 def test_consents_beside_a_file_add_to_what_it_says(run: Keyplan, url: str) -> None:
     drafted(run, "Moved")
     assert run("migrate", "switch", "--yes", "--accept", "gone:entries").code == 0
+
+
+def test_a_migration_is_tried_on_every_record_before_anything_is_written(run: Keyplan, url: str) -> None:
+    drafted(run, "Moved", "Named", "Indexed", "Noted", "Retyped")
+    tried = run("migrate", "try", "--until", "3")
+    assert (tried.code, tried.lines[1]) == (0, "articles: 3 tried, 3 converted")
+    assert "  converted: /f/entries/0 -> /f/articles/0" in tried.lines
+    assert tried.lines[-1] == "nothing was written"
+    assert run("migrate", "try", "--until", "3", "--sample", "2").lines[1] == "articles: 2 tried, 2 converted"
+    assert "notes: 1 dropped" in run("migrate", "try").lines
+    assert run("migrate", "try", "--sample", "0").code == 2
+    for phase in ("switch", "finish"):
+        assert run("migrate", phase, "--yes").code == 0
+    path = Path("migrations/0005_retyped.py")
+    written = path.read_text().replace("@unwritten", "#")
+    made = f"return {FILED}.Typed(record.title, record.author, 5)"
+    path.write_text(written.replace("raise NotImplementedError", f"assert record.title != 'title1'; {made}"))
+    tried = run("migrate", "try")
+    assert (tried.code, tried.lines[1]) == (1, "articles: 3 tried, 2 converted, 1 refused")
+    assert "  refused: /f/articles/1" in tried.lines
+    assert "    + letters: 5" in tried.lines
+    assert not any("title1" in line for line in tried.lines)
+    document = run("migrate", "try", "--json").document
+    assert document["tables"][0]["refused"] == 1
+    with keyplan.open(url) as store:
+        assert filed.Noted(store).articles.require("0") == filed.Entry("title0", "ann")
+    path.write_text(written.replace("raise NotImplementedError", made))
+    assert run("migrate", "try").code == 0
+
+
+def test_keys_that_collide_and_records_that_are_lost_are_tried_as_well(run: Keyplan, url: str) -> None:
+    with keyplan.open(url) as store:
+        filed.Plain(store).entries.put("2", filed.Entry("title1", "ann"))
+    assert run("migrate", "new", "split", "--from", f"{FILED}:Retyped", "--to", f"{FILED}:Split").code == 0
+    path = Path("migrations/0001_split.py")
+    made = f"return None if key == '0' else Keyed({FILED}.Byline(record.author, 'one'), record)"
+    path.write_text(path.read_text().replace("@unwritten", "#").replace("raise NotImplementedError", made))
+    with keyplan.open(url) as store:
+        retyped = filed.Retyped(store)
+        for number in range(3):
+            retyped.articles.insert(str(number), filed.Typed(f"title{number}", "ann", 6))
+    tried = run("migrate", "try")
+    assert tried.code == 1
+    assert tried.lines[1] == "articles: 3 tried, 2 converted, 1 lost, 1 collided"
+    assert "  lost: /f/articles/0" in tried.lines
+    assert "  collided: /f/articles/2 -> /f/by/ann/one" in tried.lines
+    assert "    /f/articles/1 gets it, too" in tried.lines

@@ -82,7 +82,13 @@ ASKED: dict[str, list[list[str]] | str] = {
         ["diff", "--against", NAME, "--format", "github"],
     ],
     "lock": [["lock"], ["lock", "--write", "-"]],
-    "migrate": "it prints counts; its work is byte for byte",
+    "migrate": [
+        ["migrate", word, "--from", old, "--to", f"tests.secrets.vault:{new}", *more]
+        for word in ("plan", "try")
+        for old in (NAME, "vault.json")
+        for new in ("MovedVault", "OpenVault")
+        for more in ([], ["--json"])
+    ],
     "dump": [["dump"]],
     "backup": "its file holds the bytes as they are",
     "restore": "it brings the bytes of a file",

@@ -11,7 +11,20 @@ from keyplan import Index, Layout, Secret, SecretKeys, Table
 from keyplan.engine import Engine
 from keyplan.store import Store
 
-__all__ = ["NAME", "NEEDLE", "Account", "Door", "DoorKey", "Key", "Lock", "Vault", "filled", "traces"]
+__all__ = [
+    "NAME",
+    "NEEDLE",
+    "Account",
+    "Door",
+    "DoorKey",
+    "Key",
+    "Lock",
+    "MovedVault",
+    "OpenVault",
+    "Vault",
+    "filled",
+    "traces",
+]
 
 NAME = "tests.secrets.vault:Vault"
 NEEDLE = "correct-horse-battery"
@@ -73,6 +86,33 @@ class Vault(Layout, root="/vault/"):
     words = Table("words/{name}", key=str, value=Secret[str])
     bytes_ = Table("bytes/{name}", key=str, value=Secret[bytes])
     by_user = Index("by_user/{user}/{name}", of=accounts, key=str, bind={"user": "user_name"})
+
+
+class MovedVault(Layout, root="/moved-vault/"):
+    """The vault at another place."""
+
+    accounts = Table("accounts/{name}", key=str, value=Account)
+    packed = Table("packed/{name}", key=str, value=Account, form="msgpack")
+    doors = Table("doors/{house}/{door}", key=DoorKey, value=Door)
+    locks = Table("locks/{name}", key=str, value=Lock)
+    papers = Table("papers/{name}", key=str, value=Paper)
+    words = Table("words/{name}", key=str, value=Secret[str])
+    bytes_ = Table("bytes/{name}", key=str, value=Secret[bytes])
+    by_user = Index("by_user/{user}/{name}", of=accounts, key=str, bind={"user": "user_name"})
+
+
+class OpenDoor(msgspec.Struct):
+    """A door whose code is no secret any more."""
+
+    code: str
+    number: int = 0
+
+
+class OpenVault(Layout, root="/open-vault/"):
+    """The vault at another place, with the words and the doors in clear."""
+
+    doors = Table("doors/{house}/{door}", key=DoorKey, value=OpenDoor)
+    words = Table("words/{name}", key=str, value=str)
 
 
 def account(secret: str = NEEDLE) -> Account:

@@ -22,7 +22,7 @@ from keyplan.cli.migration_plans import (
     bound_at,
     pace_of_option,
 )
-from keyplan.cli.migration_reports import print_clean_up, print_report, print_rollback
+from keyplan.cli.migration_reports import print_clean_up, print_report, print_rollback, print_trial
 from keyplan.cli.migration_status import status_of
 from keyplan.cli.options import (
     ConfigOption,
@@ -47,6 +47,7 @@ from keyplan.maintenance import (
     MigrationFolder,
     MigrationPhase,
     MigrationPlan,
+    Trial,
     clean_up_migration,
     draft_migration,
     ended_at,
@@ -56,6 +57,7 @@ from keyplan.maintenance import (
     read_migrations,
     resume_migration,
     roll_back_migration,
+    try_migration,
     under_way_at,
 )
 from keyplan.store import Backoff, Store
@@ -155,6 +157,33 @@ def plan_command(*, options: PlanOptions, place: Place, json: JsonOption = False
     end_with_findings(plan is not None and plan.obstacles)
 
 
+def try_command(
+    *,
+    options: PlanOptions,
+    place: Place,
+    sample: Annotated[
+        int | None, typer.Option("--sample", metavar="N", min=1, help="So many records of each table; all by default.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Convert stored records and write nothing: how many are converted, refused, lost, collide, each with examples.
+
+    Exit code 1 when something is refused, collides, or is lost without a consent.
+    """
+    source = options.source(place.parameter, place.config)
+    with place.opened(source.root, is_read=True) as store, progress_bar("try") as shown:
+        planned = source.planned(store.engine, shown, is_drafted=True)
+        trial = (
+            Trial()
+            if planned.plan is None
+            else try_migration(store.engine, planned.plan, sample=sample, progress=shown)
+        )
+    obstacles = () if planned.plan is None else planned.plan.obstacles
+    print_trial(planned.lines, trial, obstacles, json=json)
+    accepts = frozenset() if planned.plan is None else planned.plan.accepts
+    end_with_findings(obstacles or trial.problems(accepts))
+
+
 def run_command(context: typer.Context, *, options: PlanOptions, place: Place, running: RunOptions) -> None:
     """Do what can be done beside programs of the old layout; the same command goes on with a run that was interrupted.
 
@@ -232,6 +261,7 @@ migrate_app: Final = command_group("Bring a store from one layout to another bes
 for _name, _command in (
     ("new", new_command),
     ("plan", plan_command),
+    ("try", try_command),
     ("run", run_command),
     ("switch", switch_command),
     ("finish", finish_command),

@@ -10,7 +10,7 @@ import typer
 
 from keyplan.cli.diff import DropOption, RenameOption, renames_of_option
 from keyplan.cli.options import layout_of_option, root_parameters
-from keyplan.engine import Engine
+from keyplan.engine import Engine, MemoryEngine
 from keyplan.errors import InvalidArgumentError, InvalidInputError
 from keyplan.jobs import Pace
 from keyplan.layout import BoundLayout, Layout, layout_class_of
@@ -166,10 +166,10 @@ class OptionSource(NamedTuple):
         """The options that a command needs that is given in another folder."""
         return {}
 
-    def planned(self, engine: Engine, progress: Callable[[int], None]) -> Planned:
-        """Plan the migration. Raises what `plan_migration` raises."""
+    def planned(self, engine: Engine, progress: Callable[[int], None], *, is_drafted: bool = False) -> Planned:
+        """Plan the migration; `is_drafted`: as the layouts have it, without a look at records. Raises as `plan_migration`."""
         plan = plan_migration(
-            engine,
+            MemoryEngine() if is_drafted else engine,
             self.old,
             self.new,
             renames=renames_of_option(self.options.rename),
@@ -216,15 +216,15 @@ class FileSource(NamedTuple):
         """Find where the store stands among the files."""
         return place_in(self.folder, engine, self.bind, until=self.until)
 
-    def planned(self, engine: Engine, progress: Callable[[int], None]) -> Planned:
-        """Plan what is due next. Raises InvalidInputError, and what `plan_migration` raises."""
+    def planned(self, engine: Engine, progress: Callable[[int], None], *, is_drafted: bool = False) -> Planned:
+        """Plan what is due next; `is_drafted`: without a look at records. Raises InvalidInputError, and as `plan_migration`."""
         place = self.place(engine)
         if place.leg is None:
             return Planned(None, "", (f"nothing is due: {place.done} of {len(self.folder.files)} migrations are done",))
         for file in place.leg.files:
             file.require_written()
         plan = plan_leg(
-            engine,
+            MemoryEngine() if is_drafted else engine,
             place.leg,
             old=self.bind(self.folder.old_layout(place.leg.files[0])),
             new=self.bind(self.folder.new_layout(place.leg.files[-1])),

@@ -1,12 +1,13 @@
 """How the runs of `keyplan migrate` print what they did: lines for people, or one JSON document."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
-from keyplan.cli.output import print_json, print_lines, print_text
+from keyplan.cli.output import document_of, print_json, print_lines, print_text
 from keyplan.layout import shown_key
-from keyplan.maintenance import CleanUpReport, MigrationReport, RollbackReport, Verification
+from keyplan.maintenance import CleanUpReport, MigrationReport, RollbackReport, Trial, Verification
 
-__all__ = ["print_clean_up", "print_report", "print_rollback"]
+__all__ = ["print_clean_up", "print_report", "print_rollback", "print_trial"]
 
 
 def print_report(report: MigrationReport, *, is_switched: bool, is_over: bool, json: bool) -> None:
@@ -65,6 +66,34 @@ def print_rollback(report: RollbackReport, *, json: bool) -> None:
         if report.is_rolled_back
         else "not rolled back: decide about the records left, and give the command again"
     )
+
+
+def print_trial(titles: Sequence[str], trial: Trial, obstacles: Sequence[str], *, json: bool) -> None:
+    """Print what `try` found."""
+    if json:
+        print_json({**document_of(trial), "obstacles": list(obstacles)})
+        return
+    print_lines(*titles)
+    for table in trial.tables:
+        counts = [f"{getattr(table, kind)} {word}" for kind, word in _KINDS.items() if getattr(table, kind)]
+        print_lines(f"{table.name}: {table.tried} tried{''.join(f', {count}' for count in counts)}")
+        for kind, examples in table.examples.items():
+            for one in examples:
+                to = f" -> {', '.join(one.new_keys)}" if one.new_keys and one.new_keys != (one.key,) else ""
+                print_lines(f"  {_KINDS[kind]}: {one.key}{to}", *(f"    {line}" for line in one.lines))
+    print_lines(*(f"{name}: {count} dropped" for name, count in trial.dropped.items()))
+    print_lines(*(f"{name}: contested: {claim}" for name, claims in trial.contested.items() for claim in claims))
+    print_lines(*(f"in the way: {obstacle}" for obstacle in obstacles))
+    print_text("nothing was written")
+
+
+_KINDS: Final = {
+    "converted": "converted",
+    "losing": "losing a field",
+    "refused": "refused",
+    "lost": "lost",
+    "collided": "collided",
+}
 
 
 def _verified(found: Verification) -> str:

@@ -10,6 +10,7 @@ from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, Mi
 from keyplan.maintenance.migration.planner import plan_migration
 from keyplan.maintenance.migration.rollback import RollbackReport, roll_back_migration
 from keyplan.maintenance.migration.root_history import history_of, layouts_at
+from keyplan.maintenance.migration.trial import TableTrial, Trial, TriedRecord, try_migration
 from keyplan.maintenance.migration.verify import Verification
 
 __all__ = [
@@ -27,7 +28,10 @@ __all__ = [
     "RollbackReport",
     "RootLayouts",
     "TableStage",
+    "TableTrial",
     "Transform",
+    "Trial",
+    "TriedRecord",
     "Verification",
     "clean_up_migration",
     "history_of",
@@ -38,4 +42,5 @@ __all__ = [
     "plan_migration",
     "resume_migration",
     "roll_back_migration",
+    "try_migration",
 ]

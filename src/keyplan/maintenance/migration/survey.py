@@ -16,7 +16,7 @@ from keyplan.maintenance.migration.plan import TableWork
 from keyplan.maintenance.migration.route import table_of, units_of
 from keyplan.maintenance.migration.sides import Sides, origin_of
 
-__all__ = ["Survey", "survey_index", "survey_table"]
+__all__ = ["Claims", "Limits", "Survey", "survey_index", "survey_table"]
 
 _FAILURES_SHOWN: Final = 5
 
@@ -87,7 +87,7 @@ def survey_table(
     return surveyor.found
 
 
-class _Claims:
+class Claims:
     """Who claims which key: two that claim one are told from one another, in as many passes as memory takes."""
 
     def __init__(self) -> None:
@@ -121,8 +121,8 @@ class _Surveyor:
     ) -> None:
         self._engine, self._migration, self._work, self._route = engine, migration, work, work.route
         self._is_converted, self._takes_standing = is_converted, takes_standing
-        self._limits = _Limits.of(engine)
-        self._claims = _Claims()
+        self._limits = Limits.of(engine)
+        self._claims = Claims()
         self.found = Survey()
 
     def look_through(self, progress: Callable[[int], None]) -> None:
@@ -222,8 +222,8 @@ def survey_index(engine: Engine, index: BoundIndex, progress: Callable[[int], No
     that claim a unique entry that an earlier one claims are counted as losers, the first of them with both keys.
     """
     found = Survey()
-    limits = _Limits.of(engine)
-    claims = _Claims()
+    limits = Limits.of(engine)
+    claims = Claims()
 
     def claim(entry: Entry, raw_keys: Iterable[bytes]) -> None:
         for raw_key in raw_keys if index.spec.is_unique else ():
@@ -264,7 +264,7 @@ def _contended(index: str, raw_key: bytes, first: bytes, second: bytes) -> str:
     return f"{shown_key(first)} and {shown_key(second)} both claim the entry {shown_key(raw_key)} of {index}"
 
 
-class _Limits(NamedTuple):
+class Limits(NamedTuple):
     """What the engine takes."""
 
     key_bytes_max: int | None
