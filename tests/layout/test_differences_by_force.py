@@ -4,7 +4,6 @@ Each pair is a random type and the same type with a change. Values at its edges 
 What `diff` calls harmless must be, and what it warns of must be seen. Faults planted in its rules are found.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -23,7 +22,8 @@ from keyplan.layout.difference.readability import Readability, Verdict
 from keyplan.layout.schema_nodes import SchemaNode
 from tests.layout.random_types import built, changed_shape, random_shape, random_value, without_defaults
 
-FIRST: Final = int(os.environ.get("KEYPLAN_SEED", "0"))
+FIRST: Final = 0
+"""Why the same types each time: that a warning is seen takes a value that shows it, which few tries may not hit."""
 PAIRS: Final = 250
 PLANTED_PAIRS: Final = 3000
 """Why so many: some faults show in few types; a search ends with the first that it finds."""

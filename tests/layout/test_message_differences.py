@@ -1,6 +1,5 @@
 """What `diff` says of protobuf messages, compared with what becomes of their bytes in both directions."""
 
-import os
 from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
@@ -16,7 +15,8 @@ pytest.importorskip("google.protobuf")
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # Why: behind the question for it.
 
-FIRST: Final = int(os.environ.get("KEYPLAN_SEED", "0"))
+FIRST: Final = 0
+"""Why the same types each time: that a warning is seen takes a value that shows it, which few tries may not hit."""
 PAIRS: Final = 400
 VALUES: Final = 40
 KINDS: Final = {
