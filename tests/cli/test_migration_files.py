@@ -242,3 +242,27 @@ def test_keys_that_collide_and_records_that_are_lost_are_tried_as_well(run: Keyp
     assert "  lost: /f/articles/0" in tried.lines
     assert "  collided: /f/articles/2 -> /f/by/ann/one" in tried.lines
     assert "    /f/articles/1 gets it, too" in tried.lines
+
+
+def test_a_draft_needs_no_store_and_a_parameter_that_no_root_has_is_refused(
+    run: Keyplan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEYPLAN_STORE", "lmdb:./none.kv")
+    drafted(run, "Moved")
+    assert "Records in the store" not in Path("migrations/0001_moved.py").read_text()
+    refused = run("migrate", "plan", "-p", "zone=a")
+    assert (refused.code, "a parameter of a root" in refused.err) == (5, True)
+
+
+def test_a_key_space_is_migrated_by_the_same_files(run: Keyplan, tmp_path: Path) -> None:
+    url = f"lmdb:{tmp_path}/spaces.kv"
+    drafted(run, "Moved")
+    for name in ("one", "two"):
+        assert run("keyspace", "create", name, "--application", "shop", "--store", url).code == 0
+        with keyplan.open(url, keyspace=name, application="shop") as space:
+            filed.Plain(space).entries.insert("1", filed.Entry(name, "ann"))
+    one = ("--store", url, "--keyspace", "one")
+    for phase in ("switch", "finish"):
+        assert run("migrate", phase, *one, "--yes").code == 0
+    assert run("migrate", "status", *one).lines[-1] == "nothing is due"
+    assert run("migrate", "status", "--store", url, "--keyspace", "two").lines[0] == "0001_moved  due"

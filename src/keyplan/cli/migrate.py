@@ -1,7 +1,7 @@
 """The commands from one layout to another: `keyplan migrate ...`."""
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Annotated, Final, NamedTuple
 
@@ -40,7 +40,7 @@ from keyplan.cli.options import (
     store_of_option,
 )
 from keyplan.cli.output import document_of, print_answer, print_grid, print_json, progress_bar
-from keyplan.errors import InvalidInputError, MigrationRefusedError
+from keyplan.errors import InvalidInputError, MigrationRefusedError, StoreMissingError
 from keyplan.jobs import Pace, Stop
 from keyplan.layout import BoundLayout
 from keyplan.maintenance import (
@@ -135,7 +135,9 @@ def new_command(
     with ExitStack() as stack:
         engine = None
         if is_store_named(place.store, place.config):
-            engine = stack.enter_context(place.opened(before[1].root, is_read=True)).engine
+            # Why: a store that is not there yet has nothing to count.
+            with suppress(StoreMissingError):
+                engine = stack.enter_context(place.opened(before[1].root, is_read=True)).engine
         written = draft_migration(
             read,
             name,

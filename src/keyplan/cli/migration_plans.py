@@ -129,6 +129,7 @@ class PlanOptions(NamedTuple):
             if not folder.files:
                 problem = "it has no migration files: `keyplan migrate new NAME --from OLD --to NEW` drafts one"
                 raise InvalidInputError(source=str(folder.path), problem=problem)
+            _require_parameters(folder, parameter)
             return FileSource(folder, self.until, tuple(self.accept or ()), parameter, config)
         before, after = layout_of_option(self.old), layout_of_option(self.new)
         given = self.from_parameter or _known(before, parameter)
@@ -283,6 +284,16 @@ def _imported(name: str) -> Callable[[Any], Any]:
         raise InvalidInputError(source="--function", problem=f"{name} is no function")
     found: Callable[[Any], Any] = function
     return found
+
+
+def _require_parameters(folder: MigrationFolder, given: list[str] | None) -> None:
+    """Refuse a parameter that no root of the folder's layouts has."""
+    names = {name for layout in folder.layouts for name in folder.description(layout).root.field_names}
+    for text in given or []:
+        if text.partition("=")[0] not in names:
+            known = ", ".join(sorted(names)) or "none"
+            problem = f"{text!r} is not NAME=VALUE with a parameter of a root of the folder's layouts: {known}"
+            raise InvalidInputError(source="--parameter", problem=problem)
 
 
 def _known(layout: type[Layout], given: list[str] | None) -> list[str]:
