@@ -33,9 +33,10 @@ from keyplan.maintenance import (
     roll_back_migration,
 )
 from keyplan.store import Store
-from keyplan.testing.schedules import ACTOR_ERRORS, Outcome, Preemptions, Scenario, actor
+from keyplan.testing.schedules import ACTOR_ERRORS, Outcome, Preemptions, Scenario, actor, healthy
 from tests.maintenance.backups import write_backup
 from tests.maintenance.goods import ELSEWHERE, WAYS, Good, Goods, Held, Way, fill_goods
+from tests.maintenance.layouts import write
 from tests.schedules.lines import Line, line_name
 from tests.schedules.matrix_moved_counters import moved_counters
 from tests.schedules.migrating import NO_WAIT, OLD_WRITERS, Story, decided, ended, new_writers
@@ -150,6 +151,11 @@ def _decide(story: Story, store: Store) -> None:
     decided(store, story.way, [Contest(b"/g/goods/a", None, "")])
 
 
+def _lose_entry(_story: Story, store: Store) -> None:
+    """Somebody removes an index entry of a new record behind every layout's back."""
+    write(store, b"/g/ware-codes/A", b"/g/items/p")
+
+
 RUNS: Final[Mapping[str, Callable[[Story, Store], None]]] = {
     "fill": _fill,
     "switch": _switch,
@@ -170,6 +176,7 @@ OTHERS: Final[Mapping[str, tuple[str, Callable[[Story, Store], None]]]] = {
     "copy": (RESTORE, _copied),
     "second migration": (SECOND, _second),
     "decide": (PERSON, _decide),
+    "an entry is lost": (PERSON, _lose_entry),
 }
 
 
@@ -221,6 +228,7 @@ STATES: Final[Mapping[str, tuple[str, ...]]] = {
     "cleaning": ("switch", "clean up dies"),
     "over": ("switch", "clean up"),
     "going back": ("switch", "roll back dies"),
+    "damaged": ("switch", "an entry is lost"),
 }
 """What was done before, in a store with goods that was planned for."""
 
@@ -255,9 +263,14 @@ class Verdicts:
 
     __name__ = "audited"
 
-    def __init__(self, story: Story, labels: Mapping[str, str]) -> None:
+    def __init__(self, story: Story, state: str, labels: Mapping[str, str]) -> None:
         self._story = story
         self._labels = labels
+        acts = {name.partition("#")[0] for name in labels}
+        is_plain = set(labels.values()) <= {MIGRATION, OLD} and state in {"fresh", "begun", "filled", "switching"}
+        self._is_contested = not is_plain
+        is_beside = is_plain and state != "switching" and acts - {"fill", "fill, planned anew"} <= OLD_WRITERS.keys()
+        self._old_is_whole = healthy(story.way.old) if is_beside else None
         self._judged: dict[object, str] = {}
 
     def __call__(self, outcome: Outcome) -> None:
@@ -267,6 +280,8 @@ class Verdicts:
         audit = Audit({MIGRATION: story.way, ROLLBACK: story.way, SECOND: ELSEWHERE})
         events = outcome.history()
         audit.follow(events, labels)
+        if self._old_is_whole is not None:
+            self._old_is_whole(outcome)
         state = (outcome.stored(), repr((audit.writers, audit.bases)))
         fault = self._judged.get(state)
         if fault is None:
@@ -282,7 +297,7 @@ class Verdicts:
         audit.takes_loss = True
         accepts = ("gone:goods", "gone:wares", "gone:labels") if "new delete" in self._labels else ()
         try:
-            ended(store, way, labels, label=label, accepts=accepts)
+            ended(store, way, labels, label=label, accepts=accepts, is_contested=self._is_contested)
             audit.follow(outcome.history()[known:], labels)
             audit.finish(label)
         except (AssertionError, MigrationRefusedError) as error:
@@ -312,7 +327,7 @@ def _pair(way: Way, state: str, names: tuple[str, ...], faults: str = "") -> Sce
         *[actor(acts[name][1], name) for name in names],
         setup=partial(_begun, story, state),
         layouts=[way.old],
-        invariants=[Verdicts(story, labels)],
+        invariants=[Verdicts(story, state, labels)],
         only_raises=MAY_BE_REFUSED,
         faults={next(iter(labels)): faults} if faults else "",
     )
@@ -326,7 +341,8 @@ _RUNS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "filled": ("fill", "switch"),
     "contested": ("switch",),
     "switching": ("switch",),
-    "settled": ("switch", "clean up"),
+    "settled": ("switch", "clean up", "roll back"),
+    "damaged": ("clean up",),
     "cleaning": ("clean up",),
     "over": ("switch", "clean up"),
     "going back": ("roll back",),
@@ -364,7 +380,7 @@ def _writers_of(way: Way, state: str, run: str) -> Iterator[str]:
 
 def _others_of(way: Way, state: str) -> Iterator[str]:
     yield "build"
-    if state not in {"fresh", "over", "going back"}:
+    if state not in {"fresh", "over", "going back", "settled"}:
         yield "roll back"
     # Why not later: entries that both layouts have are swept by a build of the layout that is gone.
     if state not in _SWITCHED and state != "switching":
@@ -376,7 +392,10 @@ def _others_of(way: Way, state: str) -> Iterator[str]:
 def _pairs(way: Way) -> Iterator[tuple[str, str, str]]:
     """Every state with every two that may meet there."""
     for state, runs in _RUNS_OF.items():
-        if state == "going back" and way.is_in_place:
+        if state in {"going back", "damaged"} and way.is_in_place:
+            continue
+        if state == "damaged":
+            yield from ((state, "clean up", other) for other in ("clean up", "switch"))
             continue
         if state == "contested":
             if not way.is_in_place and way.takes_new_writers:
@@ -389,7 +408,14 @@ def _pairs(way: Way) -> Iterator[tuple[str, str, str]]:
                 yield state, run, other
 
 
-_SHORT: Final = {("fresh", "switch"), ("filled", "switch"), ("settled", "clean up"), ("going back", "roll back")}
+_SHORT: Final = {
+    ("fresh", "switch"),
+    ("filled", "switch"),
+    ("settled", "clean up"),
+    ("settled", "roll back"),
+    ("damaged", "clean up"),
+    ("going back", "roll back"),
+}
 
 
 def _is_short(state: str, run: str, other: str) -> bool:
@@ -419,7 +445,7 @@ def broken_migrations() -> Iterator[Line]:
     """Runs that crash at each call, or are not told of each commit; and who then gives the same plan again."""
     for name, way in WAYS.items():
         for state, run in sorted(_SHORT):
-            if state == "going back" and way.is_in_place:
+            if state in {"going back", "damaged"} and way.is_in_place:
                 continue
             yield Line(
                 f"{name}: {state}: {run}, broken", partial(_pair, way, state, (run,), "cun"), is_long=state == "fresh"

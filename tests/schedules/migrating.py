@@ -180,8 +180,19 @@ def _revision(store: Store) -> int:
         return snapshot.revision
 
 
-def ended(store: Store, way: Way, labels: Labels, *, label: str = MIGRATION, accepts: tuple[str, ...] = ()) -> None:
-    """Let the migration come to its end, whatever state it is in, as an operator does; then give every command once more."""
+def ended(
+    store: Store,
+    way: Way,
+    labels: Labels,
+    *,
+    label: str = MIGRATION,
+    accepts: tuple[str, ...] = (),
+    is_contested: bool = True,
+) -> None:
+    """Let the migration come to its end, whatever state it is in, as an operator does; then give every command once more.
+
+    `is_contested`: there may be something for people to decide.
+    """
     told = ""
     for _ in range(4):
         steps = way.plan(store, *accepts)
@@ -197,6 +208,9 @@ def ended(store: Store, way: Way, labels: Labels, *, label: str = MIGRATION, acc
             rollback = partial(roll_back_migration, plan=way.plan(store, *_CONSENTS), backoff=NO_WAIT)
             told = str(_as(labels, store, ROLLBACK, rollback))
             continue
+        assert is_contested or not report.contested, (
+            f"nobody has written by the new layout, and it asks: {report.contested}"
+        )
         if report.contested:
             _as(labels, store, PERSON, partial(decided, way=way, contests=report.contested))
         told = str(report)
