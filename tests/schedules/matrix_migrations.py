@@ -351,18 +351,6 @@ _ANEW: Final = ("fill, planned anew", "switch, planned anew", "clean up, planned
 _OF_NEW: Final = ("new change", "new recode", "new insert", "new delete")
 _SWITCHED: Final = {"settled", "cleaning", "over"}
 
-_RESTORED: Final = "a restore of the old layout's records leaves them unconverted when a conversion in place is over"
-
-_DEFECTS: Final = {
-    ("in place", "over: switch x restore"): _RESTORED,
-}
-"""What is known to be wrong, each by its shortest line."""
-
-
-def _defect_of(way: Way, run: str, other: str) -> str:
-    """What is known to be wrong where a run meets somebody."""
-    return _RESTORED if way.is_in_place and run != "fill" and other in {"restore", "copy"} else ""
-
 
 def _writers_of(way: Way, state: str, run: str) -> Iterator[str]:
     if way.is_in_place:
@@ -429,15 +417,12 @@ def migrations(name: str) -> Iterator[Line]:
     way = WAYS[name]
     for state, run, other in _pairs(way):
         line = f"{state}: {line_name(run, other)}"
-        if _defect_of(way, run, other) and (name, line) not in _DEFECTS:
-            continue
         is_writer = other in OLD_WRITERS or other.startswith("new ")
         yield Line(
             line,
             partial(_pair, way, state, (run, other)),
             None if is_writer else Preemptions(1, is_hashed=False),
             is_long=not _is_short(state, run, other),
-            defect=_DEFECTS.get((name, line), ""),
         )
 
 
