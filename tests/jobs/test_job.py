@@ -10,7 +10,18 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from keyplan.engine import Commit, Engine, KeyAbsent, KeyUnchanged, MemoryEngine, Put, SystemPause, WrappedEngine
+from keyplan.engine import (
+    Commit,
+    Engine,
+    Entry,
+    KeyAbsent,
+    KeyUnchanged,
+    MemoryEngine,
+    Put,
+    SystemPause,
+    WrappedEngine,
+    WrappedSnapshot,
+)
 from keyplan.errors import (
     CommitConflictError,
     CommitOutcomeUnknownError,
@@ -24,6 +35,7 @@ from keyplan.jobs import (
     Holder,
     Job,
     JobRecord,
+    Lookup,
     Pace,
     StopCheck,
     begun,
@@ -217,10 +229,44 @@ def test_commits_are_joined_within_the_room_and_never_two_that_write_one_key() -
     commits = [Commit((shared,), (Put(b"%d" % number, b"v"),), "e") for number in range(5)]
     commits.append(Commit((shared,), (Put(b"4", b"w"),), "e"))
     found = list(joined(commits, CommitRoom(4, 1_000)))
-    assert [places for places, _ in found] == [[0, 1, 2], [3, 4], [5]]
+    assert [places for places, _ in found] == [[0, 1, 2, 3], [4], [5]]
     assert all(commit.guards == (shared,) and commit.epoch == "e" for _, commit in found)
     assert [places for places, _ in joined(commits[:5], CommitRoom(100, 7))] == [[0, 1, 2], [3, 4]]
-    assert [len(batch) for batch in cut([Put(b"k", b"v")] * 5, CommitRoom(4, 100), guards_each=1)] == [2, 2, 1]
+    guarded = [Commit((KeyUnchanged(b"a%d" % n, 1), shared), (Put(b"a%d" % n, b""),), "e") for n in range(4)]
+    assert [places for places, _ in joined(guarded, CommitRoom(4, 1_000))] == [[0, 1, 2], [3]]
+    assert [len(batch) for batch in cut([Put(b"k", b"v")] * 5, CommitRoom(4, 100), guards_each=1)] == [4, 1]
+    assert [len(batch) for batch in cut([Put(b"k", b"v")] * 5, CommitRoom(4, 100, 4), guards_each=1)] == [2, 2, 1]
+    assert [places for places, _ in joined(guarded, CommitRoom(4, 1_000, 5))] == [[0, 1], [2, 3]]
+    assert (CommitRoom(128, 1).guarded, CommitRoom(512, 1).guarded) == (128, 256)
+
+
+@pytest.mark.parametrize("is_near", [True, False])
+def test_what_answers_ask_for_is_read_together_unless_the_engine_is_near(*, is_near: bool) -> None:
+    """Each number leads to the next, up to ten; answers that ask for the same key read it once."""
+    engine = MemoryEngine()
+    engine.commit(Commit((), tuple(Put(b"%d" % number, b"%d" % (number + 1)) for number in range(10))))
+    reads: list[list[bytes]] = []
+
+    class Snapshot(WrappedSnapshot):
+        def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
+            reads.append(list(keys))
+            return self.inner.get_many(keys)
+
+    with engine.snapshot() as snapshot:
+        read = Lookup(Snapshot(snapshot), is_near=is_near)
+
+        def last(start: int) -> bytes:
+            key = b"%d" % start
+            while (entry := read.get(key)) is not None:
+                key = entry.value
+            return key
+
+        assert read.each([7, 8, 7], last) == [b"10", b"10", b"10"]
+        with pytest.raises(ZeroDivisionError):
+            read.each([1, 0], lambda number: 1 // number)
+        assert read.get(b"0") == snapshot.get(b"0")  # read at once, as before
+    each_alone = [[b"7"], [b"8"], [b"9"], [b"10"]]
+    assert reads == [*(each_alone if is_near else [[b"7", b"8"], [b"9"], [b"10"]]), [b"0"]]
 
 
 def test_what_loses_a_race_is_halved_down_to_the_one_that_is_written_to() -> None:

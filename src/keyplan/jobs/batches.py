@@ -1,6 +1,7 @@
 """Work in batches: many reads of one snapshot as few, many small writes as few commits, each within what the engine takes."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -53,20 +54,31 @@ def operations_max(profile: Profile) -> int:
 
 
 class CommitRoom(NamedTuple):
-    """How many operations and bytes one commit takes."""
+    """How much one commit takes: so many mutations and as many guards, of both no more than `together`, and so many bytes.
+
+    Why apart: engines with a bound count the greater of the two.
+    """
 
     operations: int
     bytes: int
+    together: int = _OPERATIONS_MAX
 
     @classmethod
     def of(cls, profile: Profile, *, operations: int = 0, size: int = 0) -> Self:
         """Return what an engine takes beside so many operations and bytes."""
         bytes_max = min(profile.commit_bytes_max or _BYTES_MAX, _BYTES_MAX)
-        return cls(operations_max(profile) - operations, bytes_max - size)
+        return cls(operations_max(profile) - operations, bytes_max - size, _OPERATIONS_MAX - operations)
 
-    def takes(self, operations: int, size: int) -> bool:
+    @property
+    def guarded(self) -> int:
+        """How many mutations go into one commit that have a guard each."""
+        return min(self.operations, self.together // 2)
+
+    def takes(self, operations: int, size: int, guards: int = 0) -> bool:
         """Tell whether so much goes into one commit."""
-        return operations <= self.operations and size <= self.bytes
+        return (
+            max(operations, guards) <= self.operations and operations + guards <= self.together and size <= self.bytes
+        )
 
 
 def size_of(operation: Mutation | Guard) -> int:
@@ -89,8 +101,8 @@ def joined(commits: Sequence[Commit], room: CommitRoom) -> Iterator[tuple[list[i
         own = {mutation.key: mutation for mutation in commit.mutations if isinstance(mutation, Put | Delete)}
         new = [guard for guard in commit.guards if guard not in guards]
         own_size = sum(map(size_of, (*own.values(), *new)))
-        operations = len(guards) + len(mutations) + len(new) + len(own)
-        if places and (not room.takes(operations, size + own_size) or own.keys() & mutations.keys()):
+        has_room = room.takes(len(mutations) + len(own), size + own_size, len(guards) + len(new))
+        if places and (not has_room or own.keys() & mutations.keys()):
             yield places, Commit(tuple(guards), tuple(mutations.values()), commit.epoch)
             places, guards, mutations, size = [], {}, {}, 0
             own_size = sum(map(size_of, (*own.values(), *commit.guards)))
@@ -108,7 +120,8 @@ def cut(mutations: Iterable[Mutation], room: CommitRoom, *, guards_each: int = 0
     size = 0
     for mutation in mutations:
         own = size_of(mutation)
-        if batch and not room.takes((len(batch) + 1) * (1 + guards_each), size + own):
+        operations = len(batch) + 1
+        if batch and not room.takes(operations, size + own, operations * guards_each):
             yield batch
             batch, size = [], 0
         batch.append(mutation)
@@ -179,12 +192,22 @@ def read_batches(
         key_range = KeyRange(batch[-1].key + b"\x00", key_range.end)
 
 
-class Lookup:
-    """Reads of one snapshot. Memory grows with the keys asked for: make one for each batch."""
+class _PutOff(Exception):  # noqa: N818  # Why: no error, and nobody sees it.
+    """An answer asks for what was not read yet."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+
+class Lookup:
+    """Reads of one snapshot. Memory grows with the keys asked for: make one for each batch.
+
+    `is_near`: the engine has local reads, and nothing is gained by reading together.
+    """
+
+    def __init__(self, snapshot: Snapshot, *, is_near: bool = False) -> None:
         self._snapshot = snapshot
+        self._is_near = is_near
         self._known: dict[bytes, Entry | None] = {}
+        self._wanted: dict[bytes, None] | None = None
+        """What answers that were put off ask for; None while every read is made when it is asked for."""
 
     @property
     def epoch(self) -> str:
@@ -194,8 +217,12 @@ class Lookup:
     def fetch(self, raw_keys: Iterable[bytes]) -> None:
         """Read these keys at once. Why: over a network each read is a round trip."""
         missing = [raw_key for raw_key in dict.fromkeys(raw_keys) if raw_key not in self._known]
-        if missing:
-            self._known.update(zip(missing, self._snapshot.get_many(missing), strict=True))
+        if not missing:
+            return
+        if self._wanted is not None:
+            self._wanted.update(dict.fromkeys(missing))
+            raise _PutOff
+        self._known.update(zip(missing, self._snapshot.get_many(missing), strict=True))
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Take in entries that were read from the same snapshot."""
@@ -204,5 +231,27 @@ class Lookup:
     def get(self, raw_key: bytes) -> Entry | None:
         """Return the entry at the key, or None."""
         if raw_key not in self._known:
-            self._known[raw_key] = self._snapshot.get(raw_key)
+            self.fetch((raw_key,))
         return self._known[raw_key]
+
+    def each(self, items: Sequence[T], answer: Callable[[T], A]) -> list[A]:
+        """Return the answer to each item, and read what the answers ask for together: over a network that is what takes long.
+
+        An answer that asks for a key that was not read yet is put off, and begun anew when what all of them ask for has been
+        read at once. So it does nothing but read here and compute.
+        """
+        if self._is_near:
+            return [answer(item) for item in items]
+        answers: dict[int, A] = {}
+        while len(answers) < len(items):
+            wanted: dict[bytes, None] = {}
+            self._wanted = wanted
+            try:
+                for place, item in enumerate(items):
+                    if place not in answers:
+                        with suppress(_PutOff):
+                            answers[place] = answer(item)
+            finally:
+                self._wanted = None
+            self.fetch(wanted)
+        return [answers[place] for place in range(len(items))]

@@ -70,7 +70,7 @@ class Decider(Protocol):
         ...
 
     def decide(self, unit: bytes, read: Lookup) -> Decision:
-        """Say what to do about a unit, from one snapshot."""
+        """Say what to do about a unit, from one snapshot. Pure: it may be asked several times."""
         ...
 
 
@@ -100,10 +100,11 @@ class Batches:
 
     def _looked(self, decider: Decider, old_keys: Sequence[bytes]) -> list[Decision]:
         """Decide about each record, in one snapshot."""
-        with self._run.engine.snapshot() as snapshot:
-            read = Lookup(snapshot)
+        engine = self._run.engine
+        with engine.snapshot() as snapshot:
+            read = Lookup(snapshot, is_near=engine.profile.has_local_reads)
             read.fetch(raw_key for old_key in old_keys for raw_key in decider.keys_of(old_key))
-            return [decider.decide(old_key, read) for old_key in old_keys]
+            return read.each(old_keys, lambda old_key: decider.decide(old_key, read))
 
     def _again(self, decider: Decider, old_keys: Sequence[bytes]) -> list[Decision]:
         def attempt(keys: Sequence[bytes]) -> list[Decision]:

@@ -39,7 +39,10 @@ _BATCH_RECORDS_MAX: Final = 64
 """Why: a batch is read in one snapshot and held whole; what one conflict makes decide again is at most this."""
 
 _PASSES_MAX: Final = 8
-"""Why: beside writers that never rest something is always left; it is carried over by the next run, or after the switch."""
+"""Why: beside writers that never rest something is always left; it is carried over by the next run, or after the switch.
+
+So a run beside them ends as soon as a pass leaves more than half of what the one before it left.
+"""
 
 _CONTESTS_MAX: Final = 100
 """Why: memory; what is beyond it is told when these are settled."""
@@ -81,9 +84,10 @@ def migrate(
     """Carry out a plan up to the clean-up, which is `clean_up_migration`.
 
     Without `is_switched`, beside programs of the old layout: readers of indexes to be built are refused, and records that get
-    other keys are copied, as often as it takes until the copies are up to date. Nothing that programs of the old layout read is
-    changed. With `is_switched`, when no program writes by the old layout any more: what was written since is carried over,
-    values are written anew, counters taken along, indexes built, and count and digest compared.
+    other keys are copied until the copies are up to date, or until writers keep up with the run: what they write meanwhile
+    is carried over by the next one. Nothing that programs of the old layout read is changed. With `is_switched`, when no
+    program writes by the old layout any more: what was written since is carried over, values are written anew, counters taken
+    along, indexes built, and count and digest compared.
 
     Every write is a commit guarded by what it rests on, and by the migration's state. A writer that comes between makes it look
     again, and no acknowledged write is lost. A run with `is_switched` takes the migration over: an earlier run ends with
@@ -180,7 +184,7 @@ class _Run:
         run.commit([put, *gone], guards={as_read(old_key, before), as_read(new_key, after)}, record=state)
 
     def _carry_over(self, run: Run, work: TableWork) -> bool:
-        """Go over the table until nothing is left to write; the first time from where an earlier run was.
+        """Go over the table until nothing is left to write, or writers keep up with it; first from where an earlier run was.
 
         Return whether the last pass went over the whole table and wrote nothing.
         """
@@ -192,8 +196,9 @@ class _Run:
         start = b"" if entry is None else entry.value
         contests: list[Contest] = []
         is_done = False
+        written = 0
         for number in range(_PASSES_MAX):
-            written = 0
+            before, written = written, 0
             contests = []
             for decisions in self._pass(run, work, merger, batches, start, hint if number == 0 else b""):
                 for decision in decisions:
@@ -205,7 +210,9 @@ class _Run:
                         contests.append(decision.contest)
             is_done = not written and not start
             start = b""
-            if is_done:
+            # Why the third: the first one writes everything, or what a run left that was stopped.
+            is_level = number > 1 and 2 * written > before and not self._is_switched
+            if is_done or is_level:
                 break
         self._report.contested += contests
         return is_done

@@ -113,7 +113,7 @@ class Merger:
         sides = Sides.of(self._migration, self._route, unit, read)
         shown = next(iter((*likely, *sides.copies)), None)
         try:
-            return self._kept(sides, read) if self._route.stays(unit) else self._moved(sides, read)
+            return self._kept(sides, read) if sides.stays else self._moved(sides, read)
         except UniqueViolationError as error:
             reason = f"another record holds its entry of {error.facts.get('index')}"
             return self._left(sides, shown, reason)
@@ -126,7 +126,7 @@ class Merger:
 
         Why: once the table was gone through, a record without such a mark is one of the new layout, whatever it looks like.
         """
-        is_in_place = self._route.stays(sides.unit) and self._route.has_other_values and self._is_switched
+        is_in_place = sides.stays and self._route.has_other_values and self._is_switched
         if not is_in_place:
             return _contested(Contest(sides.unit, shown, reason))
         contest = Contest(sides.unit, shown, f"{reason}; write it as the new layout has it, or delete it")
@@ -151,16 +151,16 @@ class Merger:
             if not sides.standing or not has_new_changed:
                 return self._removed(sides, read)
         else:
-            made = self._route.made(sides.records)
-            if not has_new_changed or sides.is_as_made(made, read):
-                return self._copied(sides, made, read, Outcome.RENEWED)
+            self._fetch_all(sides.made, read)
+            if not has_new_changed or sides.is_as_made(sides.made, read):
+                return self._copied(sides, sides.made, read, Outcome.RENEWED)
         return self._both_changed(sides, read)
 
     def _both_changed(self, sides: Sides, read: Lookup) -> Decision:
         if self._wins is Side.OLD:
             if not sides.has_old:
                 return self._removed(sides, read)
-            return self._copied(sides, self._route.made(sides.records), read, Outcome.RENEWED)
+            return self._copied(sides, sides.made, read, Outcome.RENEWED)
         if self._wins is Side.NEW:
             return self._ahead(sides, () if sides.mark is None else sides.mark.new)
         reason = "both the old and the new record were changed"
@@ -180,15 +180,16 @@ class Merger:
     def _first(self, sides: Sides, read: Lookup) -> Decision:
         if not sides.has_old:
             return Decision(Outcome.UNCHANGED)
-        made = self._route.made(sides.records)
+        made = sides.made
         if not made:
             return self._written(sides, made, read, Outcome.DROPPED)
+        self._fetch_all(made, read)
         is_there = any(read.get(one.raw_key) is not None for one in made)
         return self._copied(sides, made, read, Outcome.MARKED if is_there else Outcome.COPIED)
 
     def _copied(self, sides: Sides, made: Sequence[Converted], read: Lookup, outcome: Outcome) -> Decision:
         """Write what the old records have become, unless something else stands there."""
-        read.fetch(one.raw_key for one in made)
+        self._fetch_all(made, read)
         if sides.mark is None and self._wins is Side.NEW and all(read.get(one.raw_key) is not None for one in made):
             return self._first_ahead(sides, made, read, outcome)
         for one in made:
@@ -215,6 +216,11 @@ class Merger:
         commit = Commit((*decision.commit.guards, *guards), decision.commit.mutations, decision.commit.epoch)
         return Decision(decision.outcome, commit)
 
+    @staticmethod
+    def _fetch_all(made: Sequence[Converted], read: Lookup) -> None:
+        """Read what stands where the new records and their entries will be."""
+        read.fetch(raw_key for one in made for raw_key in (one.raw_key, *one.index_entries))
+
     def _is_of_another(self, sides: Sides, raw_key: bytes, read: Lookup) -> bool:
         return self._route.keeps_origins and origin_of(self._migration, raw_key, read) not in {None, sides.unit}
 
@@ -237,7 +243,7 @@ class Merger:
             if is_converted or (was_changed and self._reads(record)):
                 return self._with_entries(sides, [record], read)
         try:
-            made = self._route.made(sides.records)
+            made = sides.made
         except UNREADABLE:
             if self._reads(record):
                 return self._with_entries(sides, [record], read)
@@ -287,7 +293,9 @@ class Merger:
 
     def _with_entries(self, sides: Sides, standing: Sequence[Entry], read: Lookup) -> Decision:
         """The records are as they should be: give them the entries that they lack."""
-        lacking = [made for entry in standing if (made := self._lacking(sides, entry, read)) is not None]
+        stored = [(entry, self._stored_entries(entry)) for entry in standing]
+        read.fetch(raw_key for _, index_entries in stored for raw_key in index_entries)
+        lacking = [made for entry, own in stored if (made := self._lacking(sides, entry, own, read)) is not None]
         if not lacking:
             return Decision(Outcome.UNCHANGED)
         leases = {entry.key: entry.lease for entry in standing}
@@ -300,14 +308,14 @@ class Merger:
             mutations |= own
         return Decision(Outcome.RENEWED, _commit(sides, guards, mutations))
 
-    def _lacking(self, sides: Sides, entry: Entry, read: Lookup) -> Converted | None:
+    def _lacking(
+        self, sides: Sides, entry: Entry, index_entries: Mapping[bytes, IndexEntry], read: Lookup
+    ) -> Converted | None:
         """The record with all its entries, when one of these is not as it should be."""
-        table = table_of(self._route.targets, entry.key)
-        index_entries = stored_entries(table, entry)
-        read.fetch(index_entries)
         for raw_key, index_entry in self._due(sides, index_entries, read).items():
             found = read.get(raw_key)
             if found is None or (found.value, found.lease) != (index_entry.raw_value, entry.lease):
+                table = table_of(self._route.targets, entry.key)
                 return Converted(table, table.keys.decode(entry.key), entry.key, entry.value, index_entries)
         return None
 
@@ -352,14 +360,16 @@ class Merger:
         # Why only those: entries of the other old indexes are removed by the clean-up.
         both = {
             raw_key: index_entry
-            for raw_key, index_entry in self._route.old_entries(sides.records).items()
+            for raw_key, index_entry in sides.old_entries.items()
             if index_entry.source.name in self._route.kept_indexes
         }
         return RecordState.of(entry.value, entry.lease, both, entry.mod_revision)
 
     def _stored(self, entry: Entry) -> RecordState:
-        index_entries = stored_entries(table_of(self._route.targets, entry.key), entry)
-        return RecordState.of(entry.value, entry.lease, index_entries, entry.mod_revision)
+        return RecordState.of(entry.value, entry.lease, self._stored_entries(entry), entry.mod_revision)
+
+    def _stored_entries(self, entry: Entry) -> Mapping[bytes, IndexEntry]:
+        return stored_entries(table_of(self._route.targets, entry.key), entry)
 
     # ---- unique entries that both layouts have -----------------------------------------------------------------------------
 
@@ -372,14 +382,15 @@ class Merger:
         self, sides: Sides, index_entries: Mapping[bytes, IndexEntry], read: Lookup
     ) -> dict[bytes, IndexEntry]:
         """The unique entries that name the record by its old key."""
-        if not sides.has_old or self._route.stays(sides.unit):
+        if not sides.has_old or sides.stays:
             return {}
-        own = self._route.old_entries(sides.records)
         held = {}
         for raw_key, index_entry in index_entries.items():
-            old = own.get(raw_key)
             entry = read.get(raw_key)
-            if old is not None and entry is not None and entry.value == old.raw_value != index_entry.raw_value:
+            if entry is None or entry.value == index_entry.raw_value:
+                continue
+            old = sides.old_entries.get(raw_key)
+            if old is not None and entry.value == old.raw_value:
                 held[raw_key] = index_entry
         return held
 
@@ -400,8 +411,7 @@ class Merger:
                 holder = self._holder(index_entry, entry, read)
                 if holder is None or holder.unit == sides.unit or holder.mark is None or not holder.has_old_changed:
                     continue
-                made = self._route.made(holder.records)
-                if not holder.has_new_changed and not any(raw_key in one.index_entries for one in made):
+                if not holder.has_new_changed and not any(raw_key in one.index_entries for one in holder.made):
                     taken[raw_key] = index_entry
                     guards |= holder.guards
             except UNREADABLE:

@@ -10,6 +10,7 @@ from keyplan.jobs import Lookup, as_read
 from keyplan.maintenance.migration.functions import Converted
 from keyplan.maintenance.migration.marks import Mark, decoded, digest_of, mark_key, origin_key
 from keyplan.maintenance.migration.route import Route
+from keyplan.store import IndexEntry
 
 __all__ = ["Sides", "keys_read", "origin_of"]
 
@@ -23,6 +24,7 @@ def keys_read(migration: bytes, route: Route, unit: bytes) -> list[bytes]:
 class Sides:
     """A unit as one snapshot has it. `copies`: what stands at the raw keys that its mark names."""
 
+    route: Route
     unit: bytes
     old: Mapping[bytes, Entry | None]
     mark_key: bytes
@@ -40,8 +42,10 @@ class Sides:
         entry = read.get(place)
         mark: Mark | None = None if entry is None else decoded(entry)
         copies = () if mark is None else tuple(copy.key for copy in mark.new)
-        read.fetch(copies)
+        # Why the origins, too: whoever looks at a copy of these asks first whose it is.
+        read.fetch([*copies, *(origin_key(migration, raw_key) for raw_key in copies if route.keeps_origins)])
         return cls(
+            route,
             unit,
             {raw_key: read.get(raw_key) for raw_key in sources},
             place,
@@ -55,6 +59,21 @@ class Sides:
     def records(self) -> Sequence[Entry | None]:
         """The old records, in the order of the sources."""
         return tuple(self.old.values())
+
+    @cached_property
+    def stays(self) -> bool:
+        """Whether the record keeps its key. Raises InvalidKeyError when it has none."""
+        return self.route.stays(self.unit)
+
+    @cached_property
+    def made(self) -> Sequence[Converted]:
+        """What the old records become. Raises what is in UNREADABLE."""
+        return self.route.made(self.records)
+
+    @cached_property
+    def old_entries(self) -> Mapping[bytes, IndexEntry]:
+        """The index entries that the old records have, as they are stored."""
+        return self.route.old_entries(self.records)
 
     @cached_property
     def has_old(self) -> bool:

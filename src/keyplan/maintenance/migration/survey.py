@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple, Self
 
 from keyplan.engine import Engine, Entry, KeyRange
@@ -127,11 +128,11 @@ class _Surveyor:
 
     def look_through(self, progress: Callable[[int], None]) -> None:
         """Go over all units, and again over the keys that are made, as often as they need."""
-        for read, unit in self._units(progress):
-            self._claim(unit, self._examined(unit, read))
+        for read, unit, sides in self._units(progress):
+            self._claim(unit, self._examined(unit, sides, read))
         for _ in self._claims.further_passes():
-            for read, unit in self._units(lambda _: None):
-                self._claim(unit, self._made_of(unit, read))
+            for _, unit, sides in self._units(lambda _: None):
+                self._claim(unit, self._made_of(sides))
 
     def _claim(self, unit: bytes, made: Sequence[Converted]) -> None:
         """Find two units that would get one key, or one unique entry."""
@@ -147,35 +148,48 @@ class _Surveyor:
                     if other is not None:
                         self.found.fail(_contended(index_entry.source.name, raw_key, other, one.raw_key))
 
-    def _units(self, progress: Callable[[int], None]) -> Iterator[tuple[Lookup, bytes]]:
+    def _units(self, progress: Callable[[int], None]) -> Iterator[tuple[Lookup, bytes, Sides | None]]:
+        """All units, with both sides of them where these can be read."""
         for place, source in enumerate(self._route.sources):
             for batch, snapshot in read_batches(self._engine, KeyRange(*source.keys.range(()))):
-                read = Lookup(snapshot)
+                read = Lookup(snapshot, is_near=self._engine.profile.has_local_reads)
                 read.add(batch)
                 units = list(units_of(self._route, place, batch, read))
                 read.fetch(mark_key(self._migration, unit) for unit in units)
-                for unit in units:
-                    yield read, unit
+                for unit, sides in zip(units, read.each(units, partial(self._read, read=read)), strict=True):
+                    yield read, unit, sides
                 progress(len(batch))
 
-    def _made_of(self, unit: bytes, read: Lookup) -> Sequence[Converted]:
+    def _read(self, unit: bytes, read: Lookup) -> Sides | None:
+        """Both sides of a unit, with what stands at the keys that a function makes."""
         try:
-            return self._route.made(Sides.of(self._migration, self._route, unit, read).records)
+            sides = Sides.of(self._migration, self._route, unit, read)
+        except UNREADABLE:
+            return None
+        if self._route.keeps_origins and sides.mark is None:
+            read.fetch(one.raw_key for one in self._made_of(sides))
+        return sides
+
+    @staticmethod
+    def _made_of(sides: Sides | None) -> Sequence[Converted]:
+        try:
+            return () if sides is None else sides.made
         except UNREADABLE:
             return ()
 
-    def _examined(self, unit: bytes, read: Lookup) -> Sequence[Converted]:
+    def _examined(self, unit: bytes, sides: Sides | None, read: Lookup) -> Sequence[Converted]:
         """Convert the records of a unit, unless that is done; return what is made of them."""
         work, found = self._work, self.found
         try:
-            sides = Sides.of(self._migration, self._route, unit, read)
+            if sides is None:  # Why: it raises what is wrong with it.
+                sides = Sides.of(self._migration, self._route, unit, read)
             if not work.is_moving and (sides.mark is not None or self._is_converted):
                 return ()
-            found.records += not work.is_moving or not self._route.stays(unit)
+            found.records += not work.is_moving or not sides.stays
             if not (work.is_moving or self._route.has_other_values):
                 self._route.likely_keys(unit)
                 return ()
-            made = self._route.made(sides.records)
+            made = sides.made
             for one in made:
                 self._limits.check(one.raw_key, one.raw_value)
                 for raw_key in one.index_entries:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from keyplan.engine import Delete, KeyRange
-from keyplan.jobs import as_read, batches_of, operations_max
+from keyplan.jobs import CommitRoom, as_read, batches_of
 from keyplan.layout import BoundIndex, BoundLayout, BoundTable
 from keyplan.maintenance.migration.run_state import Run
 from keyplan.store import Backoff
@@ -21,8 +21,8 @@ def swept(
         own = [
             entry.key for entry in batch if item.keys.decode(entry.key) is not None and not known.meanings(entry.key)
         ]
-        # Why half: each delete is guarded by what was read.
-        most = (operations_max(run.engine.profile) - 2) // 2
+        # Why two less: the run's state is guarded, and may be written, as well.
+        most = CommitRoom.of(run.engine.profile, operations=2).guarded
         for start in range(0, len(own), most):
             count += backoff.until_committed(partial(removed, run, own[start : start + most]))
         told(len(own))

@@ -1,11 +1,14 @@
 """Whether what was carried over is there: counts and digests of both sides, each read and computed anew, and index entries."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from keyplan.engine import Engine, KeyRange
 from keyplan.jobs import Lookup, StopCheck, read_batches
-from keyplan.maintenance.migration.functions import UNREADABLE
+from keyplan.maintenance.migration.functions import UNREADABLE, Converted
 from keyplan.maintenance.migration.marks import mark_key
 from keyplan.maintenance.migration.plan import TableWork
 from keyplan.maintenance.migration.route import stored_entries, table_of, units_of
@@ -62,13 +65,21 @@ def verify_table(engine: Engine, migration: bytes, work: TableWork, stops: StopC
     verifier = _Verifier(migration, work)
     for place, source in enumerate(work.route.sources):
         for batch, snapshot in stops.each(read_batches(engine, KeyRange(*source.keys.range(())))):
-            read = Lookup(snapshot)
+            read = Lookup(snapshot, is_near=engine.profile.has_local_reads)
             read.add(batch)
             units = list(units_of(work.route, place, batch, read))
             read.fetch(mark_key(migration, unit) for unit in units)
-            for unit in units:
-                verifier.add(unit, read)
+            for looked in read.each(units, partial(verifier.look, read=read)):
+                verifier.add(looked)
     return verifier.found()
+
+
+class _Looked(NamedTuple):
+    """A unit, what its old records become, and how many index entries the new ones lack."""
+
+    sides: Sides
+    made: Sequence[Converted]
+    entries_missing: int
 
 
 class _Verifier:
@@ -77,16 +88,30 @@ class _Verifier:
         self._expected, self._found = _Fold(), _Fold()
         self._ahead = self._missing = self._vanished = self._entries_missing = 0
 
-    def add(self, unit: bytes, read: Lookup) -> None:
-        """Compare one unit."""
+    def look(self, unit: bytes, read: Lookup) -> _Looked | None:
+        """Look at one unit; None when it cannot be converted."""
         try:
             sides = Sides.of(self._migration, self._route, unit, read)
-            if self._route.stays(unit):
-                return  # Why: it kept its key, and was not copied.
-            made = self._route.made(sides.records)
+            if sides.stays:
+                return _Looked(sides, (), 0)
+            made = sides.made
         except UNREADABLE:
+            return None
+        tables = self._route.targets
+        entries = [stored_entries(table_of(tables, entry.key), entry) for entry in sides.standing]
+        read.fetch(raw_key for index_entries in entries for raw_key in index_entries)
+        missing = sum(read.get(raw_key) is None for index_entries in entries for raw_key in index_entries)
+        return _Looked(sides, made, missing)
+
+    def add(self, looked: _Looked | None) -> None:
+        """Count one unit."""
+        if looked is None:
             self._missing += 1
             return
+        sides, made, entries_missing = looked
+        if sides.stays:
+            return  # Why: it kept its key, and was not copied.
+        self._entries_missing += entries_missing
         if sides.mark is None or sides.has_old_changed:
             self._missing += 1
         elif sides.has_new_changed:
@@ -97,10 +122,6 @@ class _Verifier:
                 self._expected.add(one.raw_key, one.raw_value)
             for entry in sides.standing:
                 self._found.add(entry.key, entry.value)
-        for entry in sides.standing:
-            index_entries = stored_entries(table_of(self._route.targets, entry.key), entry)
-            read.fetch(index_entries)
-            self._entries_missing += sum(read.get(raw_key) is None for raw_key in index_entries)
 
     def found(self) -> Verification:
         """Return what was found."""
