@@ -15,7 +15,8 @@ from benchmarks.stand import Stand, Stands
 from keyplan.store import Transaction
 
 OF_PROCESSES = {"lint", "import"}
-ON_ETCD = {"aio-etcd", "etcd", "etcd-list", "etcd-watch", "runm"}
+ON_ETCD = {"aio-etcd", "etcd", "etcd-list", "etcd-watch", "migration-etcd", "runm"}
+ON_POSTGRES = {"postgres", "migration-postgres"}
 QUICKLY = [name for name in BENCHMARKS if name not in OF_PROCESSES]
 
 
@@ -103,7 +104,7 @@ def test_a_ratio_is_of_speeds_and_both_take_turns() -> None:
 def test_a_benchmark_runs(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if name in ON_ETCD:
         request.getfixturevalue("etcd_program")
-    if name == "postgres":
+    if name in ON_POSTGRES:
         request.getfixturevalue("postgres_program")
     report = tmp_path / "run.json"
     assert main([name, "--tiny", "--json", str(report), "--folder", str(tmp_path)]) == 0
