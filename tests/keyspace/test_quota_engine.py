@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Final
 
 import pytest
@@ -23,8 +23,10 @@ from keyplan.engine import (
     open_engine,
 )
 from keyplan.errors import CommitConflictError, QuotaExceededError
-from keyplan.keyspace import KeySpaces, QuotaEngine, open_key_space
+from keyplan.keyspace import KeySpaces, QuotaEngine, handle, open_key_space
+from keyplan.keyspace.layout import SessionKey
 from keyplan.keyspace.rows import key_of
+from keyplan.keyspace.usage import counted
 from keyplan.testing.faults import FakeClock
 from tests.keyspace.stores import swept
 
@@ -199,6 +201,33 @@ def test_many_writers_at_once_write_no_more_than_that(engine: Engine, prefix: by
     assert keys_below(engine, prefix) == sum(taken) == ROOM
 
 
+def test_a_count_stops_nobody_who_writes_elsewhere_also_where_quotas_change(
+    engine: Engine, inner: Engine, prefix: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, released = Event(), Event()
+
+    def counted_slowly(of: Engine, below: bytes) -> tuple[int, int]:
+        reached.set()
+        assert released.wait(60)
+        return counted(of, below)
+
+    monkeypatch.setattr(handle, "counted", counted_slowly)
+    write(engine, Put(b"zz", b"x"))
+    counting = Thread(target=write, args=(engine, Put(prefix + b"0", b"x")))
+    counting.start()
+    try:
+        assert reached.wait(60)
+        KeySpaces(inner).set_quota("a", keys=1)
+        elsewhere = Thread(target=write, args=(engine, Put(b"zz", b"y")), daemon=True)
+        elsewhere.start()
+        elsewhere.join(20)
+        assert not elsewhere.is_alive(), "it waits for a count of what it does not come to"
+    finally:
+        released.set()
+        counting.join()
+    assert is_refused(engine, Put(prefix + b"1", b"x")), "the quota that came while it was counted"
+
+
 def test_what_the_owner_writes_with_the_library_counts(engine: Engine, inner: Engine, prefix: bytes) -> None:
     with open_key_space(inner, "a", "shop", session_seconds=None) as store:
         fill(store.engine, b"", ROOM - 1)
@@ -230,6 +259,12 @@ def test_who_comes_after_a_deleted_key_space_has_none_of_its_quota(
     swept(registry, "a")
     assert not is_refused(engine, Put(prefix + b"one more", b"x")), "it is nobody's"
     fill(engine, registry.create("a", "shop").raw_prefix, 2 * ROOM)
+
+
+def test_a_damaged_session_stops_nobody_and_takes_its_part(engine: Engine, inner: Engine, prefix: bytes) -> None:
+    write(inner, Put(key_of("sessions", SessionKey("a", 7)), b"nonsense"))
+    fill(engine, prefix)
+    assert is_refused(engine, Put(prefix + b"one more", b"x"))
 
 
 def test_a_damaged_quota_stops_nobody(engine: Engine, inner: Engine, prefix: bytes) -> None:

@@ -11,7 +11,7 @@ from keyplan.keyspace.heartbeat import SessionHeartbeat
 from keyplan.keyspace.quota import QuotaBudget
 from keyplan.keyspace.records import Quota
 from keyplan.keyspace.registry import KeySpaces
-from keyplan.keyspace.rows import value_of
+from keyplan.keyspace.rows import rows_of, value_of
 from keyplan.keyspace.share import KeySpaceEngine
 from keyplan.keyspace.usage import counted
 from keyplan.store import Backoff, Store
@@ -138,6 +138,9 @@ def budget_for(
         return counted(registry.engine, prefix)
 
     def writers() -> int:
-        return others + sum(session.application == application for _, session in registry.sessions(name))
+        # Why one that cannot be read counts: it may be of the owner, and what is damaged must not stop who writes.
+        with registry.engine.snapshot() as snapshot:
+            sessions = rows_of(snapshot, "sessions", name)
+            return others + sum(1 for row in sessions if not row.is_read or row.value.application == application)
 
     return QuotaBudget(engine, name, quota=quota, count=count, writers=writers, clock=clock, look=look)

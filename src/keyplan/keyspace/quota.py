@@ -9,13 +9,15 @@ between two counts; a write is not refused while there is room, unless others ma
 
 from collections.abc import Callable, Sequence
 from threading import Condition
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from keyplan.engine import Clock, DeleteRange, Engine, Mutation, Put
 from keyplan.errors import KeyplanError, QuotaExceededError
 from keyplan.keyspace.records import Quota
 
 __all__ = ["QuotaBudget", "Size", "growth_of"]
+
+Found = TypeVar("Found")
 
 _RECOUNT_SECONDS: Final = 1.0
 """Why: who writes to a full key space again and again must not make it be counted each time."""
@@ -79,6 +81,7 @@ class QuotaBudget:
         self._under_way = 0
         """Commits that were let through and have not ended."""
         self._is_counting = False
+        """Somebody reads from the store what there is room for."""
         self._refused_at: float | None = None
         self._quota = quota
         self._left = Size(0, 0)
@@ -125,12 +128,33 @@ class QuotaBudget:
         most = _largest(mutations)
         # Why measured after a refusal too: a smaller value over a larger one makes room, and is a Put as any other.
         if self._refused_at is not None or self._excess(most, self._left) is not None:
-            most = growth_of(self._engine, mutations)
-            if self._excess(most, self._left) is not None:
-                self._count_again(most)
+            most = self._measured(mutations)
         self._left = Size(self._left.keys - max(most.keys, 0), self._left.bytes - max(most.bytes, 0))
         if min(most) < 0:
             self._refused_at = None  # Why: this handle makes room, which only a count shows.
+
+    def _measured(self, mutations: Sequence[Mutation]) -> Size:
+        """Return what a commit adds, counting for one that does not fit; meanwhile nobody enters. Raises QuotaExceededError."""
+        self._is_counting = True
+        try:
+            growth = self._unlocked(lambda: growth_of(self._engine, mutations))
+            if self._excess(growth, self._left) is not None:
+                self._count_again(growth)
+            return growth
+        finally:
+            self._is_counting = False
+            self._lock.notify_all()
+
+    def _unlocked(self, read: Callable[[], Found]) -> Found:
+        """Read from the store without the lock: it takes as long as the key space is large.
+
+        Whoever changes the quota has others wait for them, who write somewhere else.
+        """
+        self._lock.release()
+        try:
+            return read()
+        finally:
+            self._lock.acquire()
 
     def _look_again(self) -> None:
         if self._look is None:
@@ -147,13 +171,9 @@ class QuotaBudget:
             refused = self._excess(growth, self._left)
             assert refused is not None, "it is counted for a commit that does not fit"
             raise refused
-        self._is_counting = True
-        try:
-            self._lock.wait_for(lambda: not self._under_way)
-            usage, quota = Size(*self._count()), self._quota
-        finally:
-            self._is_counting = False
-            self._lock.notify_all()
+        self._lock.wait_for(lambda: not self._under_way)
+        usage, writers = self._unlocked(lambda: (Size(*self._count()), max(1, self._writers())))
+        quota = self._quota
         free = Size(
             growth.keys if quota.keys is None else quota.keys - usage.keys,
             growth.bytes if quota.bytes is None else quota.bytes - usage.bytes,
@@ -162,7 +182,6 @@ class QuotaBudget:
         if refused is not None:
             self._left, self._refused_at = Size(max(free.keys, 0), max(free.bytes, 0)), now
             raise refused
-        writers = max(1, self._writers())
         self._left = Size(max(free.keys // writers, growth.keys), max(free.bytes // writers, growth.bytes))
         self._refused_at = None
 

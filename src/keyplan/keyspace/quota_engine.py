@@ -159,7 +159,7 @@ class QuotaEngine(WrappedEngine):
                 continue
             one = record.value
             with suppress(ValueError):
-                yield _Bounded(bytes.fromhex(one.prefix), one.name, one.generation), row.value, one.application
+                yield _Bounded(bytes.fromhex(one.prefix), row.key, one.generation), row.value, one.application
 
     def _budget(self, known: QuotaBudget | None, bounded: _Bounded, quota: Quota, application: str) -> QuotaBudget:
         if known is not None:
