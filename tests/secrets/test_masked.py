@@ -18,7 +18,8 @@ from keyplan import Secret
 from keyplan.cli.main import COMMANDS, main
 from keyplan.engine import Commit, Engine, MemoryEngine, Put
 from keyplan.keyspace import KeySpaces, KeySpaceStore, open_key_space
-from keyplan.layout import describe
+from keyplan.keyspace.rows import key_of
+from keyplan.layout import Only, describe
 from keyplan.maintenance import back_up_store, carry_out_change, plan_quarantine
 from keyplan.server import Access, Application, Role, Token, service_builders
 from keyplan.store import Store
@@ -232,3 +233,18 @@ def test_no_page_of_the_explorer_shows_a_secret() -> None:
     for raw_key in (ADA, own.prefix + ADA, SET_ASIDE, own.prefix + SET_ASIDE):
         assert any(f"/in/-/key?hex={raw_key.hex()}" in path for path in keys), raw_key
     assert any("***" in seen[path] for path in keys)
+
+
+@pytest.mark.parametrize("damaged", [key_of("header", Only()), key_of("records", "vaults")])
+@pytest.mark.parametrize("accept", ["text/html", "application/json"])
+def test_where_a_damaged_registry_cannot_tell_whose_a_key_is_nothing_is_shown(damaged: bytes, accept: str) -> None:
+    with MemoryEngine() as engine, asyncio.Runner() as runner:
+        own = in_key_space(engine)
+        pages = Pages(engine, runner)
+        page = f"/explore/in/-/key?hex={(own.prefix + ADA).hex()}"
+        assert "***" in pages.get(page, accept)
+        engine.commit(Commit((), (Put(damaged, b"nonsense"),)))
+        shown = pages.get(page, accept)
+        assert not traces(unescape(shown))
+        assert "***" in shown
+        assert "nonsense" in pages.get(f"/explore/in/-/key?hex={damaged.hex()}", accept), "it is there to be repaired"

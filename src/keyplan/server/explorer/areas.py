@@ -115,21 +115,24 @@ class SeenKeySpaces:
 
     def owner_of(self, raw_key: bytes) -> Owner | None:
         """Return whose a key is; None where the registry cannot tell, and where it is another's."""
-        owner = self._owner_at(raw_key)
+        try:
+            owner = self._owner_at(raw_key)
+        except CorruptionError:
+            return None
         if owner is None or owner.keyspace is None:
             return owner
         return owner if self._sees(owner.keyspace.name, owner.keyspace.application) else None
 
     def keyspace_at(self, raw_key: bytes) -> KeySpace | None:
-        """Return the key space that a key lies in, seen or not: for what is masked, and not for what is shown."""
+        """Return the key space that a key lies in, seen or not: for what is masked, and not for what is shown.
+
+        Raises CorruptionError where the registry cannot tell.
+        """
         owner = self._owner_at(raw_key)
         return None if owner is None else owner.keyspace
 
     def _owner_at(self, raw_key: bytes) -> Owner | None:
-        try:
-            return self._all.owner_of(raw_key) if self.is_there() else None
-        except CorruptionError:
-            return None
+        return self._all.owner_of(raw_key) if self.is_there() else None
 
     def figures_of(self, keyspace: KeySpace) -> tuple[UsageCount | None, Quota | None]:
         """Return the registry's own count of what a key space holds, and its quota."""
@@ -186,10 +189,18 @@ class Areas:
         return None if self._store.reach().at(raw_key) is None else self.registry.owner_of(raw_key)
 
     def is_masked(self, area: Area, raw_key: bytes) -> bool:
-        """Tell whether the bytes at a key of an area hold secrets by any layout that is known here, its key space's too."""
+        """Tell whether the bytes at a key of an area hold secrets by any layout that is known here, its key space's too.
+
+        True where the registry cannot tell whose a key is that may be a key space's.
+        """
         if holds_secrets((*area.bounds, _SET_ASIDE), raw_key):
             return True
-        keyspace = self.registry.keyspace_at(raw_key) if area.keyspace is None else None
+        if area.keyspace is not None or raw_key.startswith(_OWN_LAYOUT.bound.root):
+            return False
+        try:
+            keyspace = self.registry.keyspace_at(raw_key)
+        except CorruptionError:
+            return True
         if keyspace is None:
             return False
         layouts = [shown.bound for shown in self.book.of_keyspace(keyspace.name, keyspace.application)]
