@@ -242,7 +242,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "what is made no more stays": Mutant(_stale_kept, ((_SEVERAL, "filled: switch x shrink"), (_SPLIT, "rekind"))),
     "what old programs removed is not looked for": Mutant(_not_gone_over, ((_MOVED, "filled: switch x delete"),)),
-    "shared unique entries are taken at once": Mutant(_due_at_once, ((_SHARING, "fresh: fill x put"),)),
+    "shared unique entries are taken at once": Mutant(_due_at_once, ((_SHARING, "fill x fill"),)),
     "stale copies keep unique entries": Mutant(
         _always(Merger, "_of_stale_copies", ({}, {})),
         ((_SPLIT, "filled: switch x swap"), (_MOVED, "filled: switch x swap")),

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from msgspec import structs
+
 from keyplan.engine import Delete, KeyRange, Put, Snapshot
 from keyplan.errors import MigrationRefusedError
 from keyplan.jobs import Pace, Progress, Stop, StopCheck, Teller, as_read, batches_of
@@ -104,6 +106,7 @@ class _Rollback:
         self._stops.check()
         begin = partial(take_over, self._engine, seen, Stage.ROLLING_BACK, self._command, self._stops)
         run = self._backoff.until_committed(begin)
+        self._refuse_converted(run)
         moved = [work for work in self._plan.tables if work.is_moving]
         for work in moved:
             self._take_back(run, work)
@@ -133,6 +136,17 @@ class _Rollback:
             if work.is_in_place and state.tables.get(work.name, TableStage.FILLING) is not TableStage.FILLING:
                 stands = f"{work.name}: its records were converted where they stand"
                 yield f"{stands}: finish the migration, and migrate from the new layout to the old one, with a function"
+
+    def _refuse_converted(self, run: Run) -> None:
+        """Let the migration go on forward when a run that was taken over had begun to convert records where they stand.
+
+        Why now: nobody converts any more. Their marks are all that says that they are converted, and would be removed.
+        """
+        converted = [work.name for work in self._plan.tables if work.is_in_place and any(self._marked(work))]
+        if converted:
+            run.commit(record=structs.replace(run.record, stage=Stage.SWITCHED))
+            begun = f"records of {', '.join(converted)} were converted where they stand"
+            raise MigrationRefusedError(obstacles=(f"{begun}: finish the migration with --switched",))
 
     # ---- records -----------------------------------------------------------------------------------------------------------
 
