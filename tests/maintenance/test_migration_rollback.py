@@ -1,12 +1,13 @@
 """Migrations rolled back: the old layout has everything again, with what was written by the new one, or a person is asked."""
 
 from contextlib import suppress
+from threading import Event
 from typing import Any, NamedTuple
 
 import pytest
 
 from keyplan.engine import MemoryEngine
-from keyplan.errors import CommitOutcomeUnknownError, EngineUnavailableError, MigrationRefusedError
+from keyplan.errors import CommitOutcomeUnknownError, EngineUnavailableError, MigrationRefusedError, StoppedError
 from keyplan.layout import Layout
 from keyplan.maintenance import (
     Keyed,
@@ -244,3 +245,39 @@ def test_a_rollback_that_is_killed_at_any_step_is_finished_by_the_next(name: str
                 rolled_back(store, case.old, case.new, **case.options)
             assert own(store) == before, f"killed at step {at_step}"
             assert list(check(store, case.old(store))) == []
+
+
+# ---- stopped midway -------------------------------------------------------------------------------------------------------
+
+
+def stopped_after_a_batch() -> dict[str, Any]:
+    """Options of a run that ends between two commits, when it has told of its first batch."""
+    stop = Event()
+    return {"stop": stop, "progress": lambda _: stop.set(), "backoff": NO_WAIT}
+
+
+def test_records_of_which_a_part_was_converted_where_they_stand_are_not_rolled_back(store: Store) -> None:
+    fill(store, 70)
+    options = {"conversions": {"boxes": ENLARGED}}
+    with pytest.raises(StoppedError):
+        migrate(store, plan(store, Old, Stated, **options), is_switched=True, **stopped_after_a_batch())
+    before = own(store)
+    assert b'"size"' in b"".join(before.values())
+    with pytest.raises(MigrationRefusedError, match="converted where they stand"):
+        rolled_back(store, Old, Stated, **options)
+    assert own(store) == before
+    assert switched(store, Old, Stated, **options).is_settled
+    assert all(box.tags.count("counted") == 1 for _, box in Stated(store).boxes.list())
+
+
+def test_a_clean_up_that_has_begun_leaves_no_way_back_whatever_runs_after_it(store: Store) -> None:
+    fill(store, 300)
+    assert switched(store, Old, Moved).is_settled
+    with pytest.raises(StoppedError):
+        clean_up_migration(store, plan(store, Old, Moved), **stopped_after_a_batch())
+    assert Old(store).boxes.count() < 300
+    assert switched(store, Old, Moved).is_settled
+    with pytest.raises(MigrationRefusedError, match="has begun"):
+        rolled_back(store, Old, Moved, accepts=["lose:boxes"])
+    assert clean_up_migration(store, plan(store, Old, Moved), backoff=NO_WAIT).is_cleaned
+    assert Moved(store).boxes.count() == 300

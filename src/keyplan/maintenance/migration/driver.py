@@ -157,7 +157,11 @@ class _Run:
 
     def _convert(self, run: Run, work: TableWork) -> None:
         """Convert the records where they stand, once: afterwards only those that were left are looked at again."""
-        if run.record.tables.get(work.name) is TableStage.FILLING:
+        stage = run.record.tables.get(work.name)
+        if stage is not None and not stage.is_whole:
+            if stage is TableStage.FILLING:
+                # Why before the first one: from now on nothing may take the table for one of the old layout.
+                run.commit(record=at_stage(run.record, TableStage.CONVERTING, work.name))
             if not self._carry_over(run, work):
                 return
             self._backoff.until_committed(partial(self._converted, run, work))
@@ -296,7 +300,7 @@ class _Run:
         report.verified = [verify_table(self._engine, self._plan.id, work, self._stops) for work in moved]
         in_place = [work.name for work in self._plan.tables if work.is_in_place]
         is_whole = len(report.built) == len(run.record.indexes) and not any(
-            run.record.tables.get(name) is TableStage.FILLING for name in in_place
+            (stage := run.record.tables.get(name)) is not None and not stage.is_whole for name in in_place
         )
         report.is_settled = is_whole and not report.contested and all(found.is_equal for found in report.verified)
         if report.is_settled and not self._plan.has_clean_up:
@@ -316,7 +320,10 @@ class _Run:
             return
         with self._engine.snapshot() as snapshot:
             remembered = switched(self._plan, snapshot)
-        state = at_stage(state, TableStage.SWITCHED, *(work.name for work in self._plan.tables))
+        names = [work.name for work in self._plan.tables]
+        # Why only these: a table whose clean-up has begun has no way back, whatever runs again.
+        filled = [name for name in names if not state.tables.get(name, TableStage.FILLING).is_whole]
+        state = at_stage(state, TableStage.SWITCHED, *filled)
         run.commit(remembered.mutations, guards=remembered.guards, record=state)
 
 

@@ -84,12 +84,19 @@ class TableStage(StrEnum):
 
     FILLING = "filling"
     """The old records count; new ones are made of them, or will be."""
+    CONVERTING = "converting"
+    """They are being converted where they stand: some may be new ones by now, and there is no way back."""
     SWITCHED = "switched"
     """All are carried over and compared, or converted where they stand: the new ones count."""
     CONTRACTING = "contracting"
     """The old records are being removed; there is no way back."""
     DONE = "done"
     """The new ones alone are there."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every record was carried over."""
+        return self not in {TableStage.FILLING, TableStage.CONVERTING}
 
 
 class MigrationState(JobRecord, frozen=True, kw_only=True, forbid_unknown_fields=True):

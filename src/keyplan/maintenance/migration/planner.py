@@ -28,7 +28,7 @@ from keyplan.maintenance.definitions import table_definition
 from keyplan.maintenance.findings import FindingKind
 from keyplan.maintenance.migration.converter import Converter
 from keyplan.maintenance.migration.functions import Conversion, Resolution, Transform, described_functions
-from keyplan.maintenance.migration.marks import TableStage, layout_key, migration_id, seen_state, state_key, states_of
+from keyplan.maintenance.migration.marks import layout_key, migration_id, seen_state, state_key, states_of
 from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep, TableWork
 from keyplan.maintenance.migration.run_state import LEFT, left_layout
 from keyplan.maintenance.migration.survey import Survey, survey_index, survey_table
@@ -121,7 +121,7 @@ class _Planner:
         works = [work for pair in self._pairs.tables if (work := self._table(pair[0].name, pair[1].name, rewritten))]
         works += self._transformers(works)
         stages = {} if state is None else state.tables
-        converted = {name for name, stage in stages.items() if stage is not TableStage.FILLING}
+        converted = {name for name, stage in stages.items() if stage.is_whole}
         if state is None:
             self._require_unconverted(works)
         counts = {work.name: self._survey(work, is_converted=work.name in converted) for work in works}
