@@ -1,12 +1,15 @@
 """Records of which functions make others, keys included: planned, carried over beside writers of both layouts, cleaned up."""
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
 
-from keyplan.engine import MemoryEngine
-from keyplan.errors import CommitOutcomeUnknownError, EngineUnavailableError
+from keyplan.engine import MEMORY_PROFILE, MemoryEngine
+from keyplan.errors import CommitOutcomeUnknownError, EngineUnavailableError, MigrationRefusedError
 from keyplan.layout import Layout, Table
 from keyplan.maintenance import Keyed, Transform, check, clean_up_migration, migrate
 from keyplan.store import Store
@@ -218,6 +221,7 @@ REFUSED: dict[str, tuple[Any, tuple[str, ...], str]] = {
         "a value of the wrong type",
     ),
     "gives another table": (lambda *_: Keyed("n", "x", "notes"), ("orders",), "may make some of orders"),
+    "names a table twice": (lambda *_: None, ("orders", "orders"), "names a table twice"),
     "is of no table": (lambda *_: None, ("none",), "names none, which is no table"),
     "is of a table that stays": (lambda *_: None, ("notes",), "has notes at just these keys"),
     "joins other keys": (lambda *_: None, ("orders", "notes"), "join only tables whose keys"),
@@ -274,3 +278,63 @@ def test_killed_at_every_step_it_ends_as_without(story: str) -> None:
                 carried_out(store, new, options)
             carried_out(store, new, options)
             assert own(store) == expected, f"killed at step {at_step}"
+
+
+# ---- what one commit takes -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def limited(**limits: int) -> Iterator[Store]:
+    engine = MemoryEngine(profile=replace(MEMORY_PROFILE, **limits))
+    with Store(engine) as store:
+        yield store
+
+
+@pytest.mark.parametrize("limit", [{"commit_operations_max": 64}, {"commit_bytes_max": 8_000}])
+def test_what_one_commit_does_not_take_is_told_before_anything_is_written(limit: dict[str, int]) -> None:
+    options = {"transforms": [LINES]}
+    with limited(**limit) as store:
+        orders = Shop(store).orders
+        orders.insert(1, Order("c", ["i"], "n"))
+        fits = None
+        for size in range(8, 60, 2):
+            orders.put(1, Order("c", [f"i{number}" for number in range(size)], "n"))
+            found = plan(store, Shop, Lined, **options).obstacles
+            if found:
+                break
+            fits = size
+        assert fits is not None
+        (obstacle,) = found
+        assert obstacle.startswith("orders: /shop/orders/1: ")
+        assert f"the engine takes {next(iter(limit.values()))}" in obstacle
+        with pytest.raises(MigrationRefusedError):
+            migrate(store, plan(store, Shop, Lined, **options))
+        assert Lined(store).lines.count() == 0
+        # The largest that the plan takes goes through to the end.
+        orders.put(1, Order("c", [f"i{number}" for number in range(fits)], "n"))
+        finished(store, Lined, **options)
+        assert Lined(store).lines.count() == fits
+
+
+def test_a_record_that_grows_beyond_one_commit_is_left_and_the_others_go_on() -> None:
+    options = {"transforms": [LINES]}
+    with limited(commit_operations_max=64) as store:
+        orders = Shop(store).orders
+        for number in range(5):
+            orders.insert(number, Order("c", ["i"], f"n{number}"))
+        first = plan(store, Shop, Lined, **options)
+        orders.put(2, Order("c", [f"i{number}" for number in range(100)], "n2"))
+        (contest,) = migrate(store, first, backoff=NO_WAIT).contested
+        assert contest.old_key == b"/shop/orders/2"
+        assert "commit_operations_max is 64" in contest.reason
+        assert [key.order for key, _ in Lined(store).lines.list()] == [0, 1, 3, 4]
+        orders.put(2, Order("c", ["i"], "n2"))
+        finished(store, Lined, **options)
+
+
+def test_a_function_that_never_ends_is_refused(store: Store, shop: Shop) -> None:
+    endless = Transform(
+        lambda key, _: (Keyed(Numbered(key, n), Line("i")) for n in count()), "f", ("orders",), ("lines",)
+    )
+    (obstacle,) = plan(store, Shop, Lined, transforms=[endless]).obstacles
+    assert "makes more than 10000 records of one key" in obstacle

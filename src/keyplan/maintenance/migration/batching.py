@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from keyplan.engine import Commit, Engine, KeyRange, ended_lease_is_conflict
-from keyplan.errors import CommitConflictError
+from keyplan.errors import CommitConflictError, EngineLimitError
 from keyplan.jobs import BATCH_KEYS_MAX, JOB_BYTES_MAX, CommitRoom, Lookup, Pace, batch_of, batches_of, halved, joined
 from keyplan.maintenance.migration.marks import decoded, mark_range
 from keyplan.maintenance.migration.merge import Contest, Decision, Outcome, Side
@@ -89,7 +89,7 @@ class Batches:
         for members, commit in joined([commit for _, commit in due], self._room):
             try:
                 self._commit(commit)
-            except CommitConflictError:
+            except (CommitConflictError, EngineLimitError):
                 places = [due[member][0] for member in members]
                 again = [old_keys[place] for place in places]
                 for place, decision in zip(places, self._again(decider, again), strict=True):
@@ -117,14 +117,24 @@ class Batches:
                 self._commit(commit)
             return decisions
 
+        def together(keys: Sequence[bytes]) -> list[Decision]:
+            try:
+                return attempt(keys)
+            except EngineLimitError as error:
+                # Why: one of them is too large for the engine, and by halves it is found.
+                raise CommitConflictError(failed=()) from error
+
         def alone(old_key: bytes) -> Decision:
             try:
                 return self._backoff.until_committed(lambda: attempt([old_key])[0])
             except CommitConflictError:
                 reason = "other writers came between again and again"
-                return Decision(Outcome.CONTESTED, None, Contest(old_key, None, reason))
+            except EngineLimitError as error:
+                limit, allowed, actual = (error.facts[name] for name in ("limit", "allowed", "actual"))
+                reason = f"one commit of this engine does not take it: {limit} is {allowed}, not {actual}"
+            return Decision(Outcome.CONTESTED, None, Contest(old_key, None, reason))
 
-        return halved(old_keys, attempt, alone)
+        return halved(old_keys, together, alone)
 
     @property
     def _room(self) -> CommitRoom:

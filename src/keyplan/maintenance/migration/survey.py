@@ -9,10 +9,10 @@ from typing import Final, NamedTuple, Self
 
 from keyplan.engine import Engine, Entry, KeyRange
 from keyplan.errors import CorruptionError, EngineLimitError, KeyplanError, RecordError
-from keyplan.jobs import Lookup, read_batches
+from keyplan.jobs import JOB_BYTES_MAX, Lookup, read_batches
 from keyplan.layout import BoundIndex, shown_key
 from keyplan.maintenance.migration.functions import UNREADABLE, Converted
-from keyplan.maintenance.migration.marks import mark_key
+from keyplan.maintenance.migration.marks import Copy, Mark, encoded, mark_key, origin_key
 from keyplan.maintenance.migration.plan import TableWork
 from keyplan.maintenance.migration.route import table_of, units_of
 from keyplan.maintenance.migration.sides import Sides, origin_of
@@ -194,6 +194,7 @@ class _Surveyor:
                 self._limits.check(one.raw_key, one.raw_value)
                 for raw_key in one.index_entries:
                     self._limits.check(raw_key)
+            self._limits.check_commit(*self._written(sides, made))
         except (*UNREADABLE, EngineLimitError) as error:
             if work.is_moving or not self._is_new(unit, read):  # Why: else a program of the new layout wrote it.
                 found.add(unit, error)
@@ -203,6 +204,17 @@ class _Surveyor:
         if self._route.keeps_origins and sides.mark is None and not self._takes_standing:
             self._look_there(sides, made, read)
         return made
+
+    def _written(self, sides: Sides, made: Sequence[Converted]) -> tuple[int, int]:
+        """How many operations and bytes the commit has that writes a unit first, beside the run's own."""
+        origins = [origin_key(self._migration, one.raw_key) for one in made] if self._route.keeps_origins else []
+        entries = {raw_key: one.raw_value for record in made for raw_key, one in record.index_entries.items()}
+        mark = Mark(sides.unit, sides.old_digest, tuple(Copy(one.raw_key, sides.old_digest) for one in made))
+        written = {sides.mark_key: encoded(mark), **dict.fromkeys(origins, sides.unit), **entries}
+        written |= {one.raw_key: one.raw_value for one in made}
+        guarded = sides.old.keys() | written.keys()
+        size = sum(map(len, guarded)) + sum(len(key) + len(value) for key, value in written.items())
+        return len(guarded), size
 
     def _look_there(self, sides: Sides, made: Sequence[Converted], read: Lookup) -> None:
         """Count a record at whose new key a stranger stands. Why only unmarked ones: else it may be its own copy.
@@ -283,10 +295,14 @@ class Limits(NamedTuple):
 
     key_bytes_max: int | None
     value_bytes_max: int | None
+    commit_operations_max: int | None
+    commit_bytes_max: int | None
 
     @classmethod
     def of(cls, engine: Engine) -> Self:
-        return cls(engine.profile.key_bytes_max, engine.profile.value_bytes_max)
+        profile = engine.profile
+        limits = profile.commit_operations_max, profile.commit_bytes_max
+        return cls(profile.key_bytes_max, profile.value_bytes_max, *limits)
 
     def check(self, raw_key: bytes, raw_value: bytes = b"") -> None:
         for name, size, most in (
@@ -295,6 +311,18 @@ class Limits(NamedTuple):
         ):
             if most is not None and size > most:
                 raise EngineLimitError(limit=name, allowed=most, actual=size, problem=f"{size} bytes, {most} fit")
+
+    def check_commit(self, operations: int, size: int) -> None:
+        """Refuse a unit that the engine does not take in one commit."""
+        # Why: the run's state is guarded, and may be written, as well.
+        operations, size = operations + 1, size + JOB_BYTES_MAX
+        for name, actual, most, what in (
+            ("commit_operations_max", operations, self.commit_operations_max, "operations"),
+            ("commit_bytes_max", size, self.commit_bytes_max, "bytes"),
+        ):
+            if most is not None and actual > most:
+                problem = f"what is made of it is one commit of {actual} {what}, and the engine takes {most}"
+                raise EngineLimitError(limit=name, allowed=most, actual=actual, problem=problem)
 
 
 def _digest_of(raw_key: bytes) -> bytes:

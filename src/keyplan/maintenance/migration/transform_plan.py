@@ -35,6 +35,9 @@ def refused_transforms(
             named = ", ".join(unknown) or "nothing"
             yield f"{transform}: it names {named}, which is no table: `of` are old tables, `into` new ones"
             continue
+        if len(set(transform.of)) < len(transform.of):
+            yield f"{transform}: it names a table twice in `of`: name each once"
+            continue
         yield from _refused_keys(transform, old)
         yield from _refused_places(transform, old, new, pairs, roots)
 

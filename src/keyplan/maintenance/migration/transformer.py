@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from keyplan.engine import Entry
 from keyplan.errors import InvalidKeyError, InvalidRecordError
@@ -11,7 +12,10 @@ from keyplan.maintenance.migration.functions import Converted, Keyed, Made, Tran
 from keyplan.maintenance.migration.route import refuse_moved_secrets, stored_entries, table_of
 from keyplan.store import IndexEntry, index_entries_of
 
-__all__ = ["Transformer"]
+__all__ = ["MADE_MAX", "Transformer"]
+
+MADE_MAX: Final = 10_000
+"""Why: what is made of one key is written by one commit and held in memory. A function that never ends is found out."""
 
 
 class Transformer:
@@ -79,7 +83,7 @@ class Transformer:
             None if found is None else source.form.decode(found.value)
             for source, found in zip(self.sources, records, strict=True)
         ]
-        made = called(self.item, partial(_listed, self.transform.function, key, *decoded))
+        made = _listed(self.item, self.transform.function, key, *decoded)
         by_key: dict[bytes, Converted] = {}
         for one in made:
             converted = self._converted(one, stored)
@@ -107,7 +111,7 @@ class Transformer:
         assert inverse is not None
         table = table_of(self.targets, entry.key)
         key, record = table.keys.decode(entry.key), table.form.decode(entry.value)
-        keyed = called(table.name, partial(_listed, inverse, key, record))
+        keyed = _listed(table.name, inverse, key, record)
         made = [_encoded(one, self.sources, str(self.transform)) for one in keyed]
         for one in made:
             refuse_moved_secrets([(table, entry)], one.table, one.key, one.raw_value)
@@ -128,12 +132,22 @@ class Transformer:
         return fields[0] if other.keys.shape.is_scalar else other.keys.shape.make(*fields)
 
 
-def _listed(function: Any, *values: Any) -> list[Keyed]:
+def _listed(table: str, function: Any, *values: Any) -> list[Keyed]:
+    """What a function makes. Raises InvalidRecordError when it raises, and when it makes more than one commit could hold."""
+    made = called(table, partial(_first_made, function, *values))
+    if len(made) > MADE_MAX:
+        raise InvalidRecordError(table=table, problem=f"the function makes more than {MADE_MAX} records of one key")
+    return made
+
+
+def _first_made(function: Any, *values: Any) -> list[Keyed]:
     made: Made = function(*values)
     if made is None:
         return []
     # Why not iterable, too: that it is none of ours is said further on.
-    return [made] if isinstance(made, Keyed) or not isinstance(made, Iterable) else list(made)
+    if isinstance(made, Keyed) or not isinstance(made, Iterable):
+        return [made]
+    return list(islice(made, MADE_MAX + 1))
 
 
 def _encoded(one: object, tables: Sequence[BoundTable], function: str) -> Converted:
