@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+import msgspec
 import pytest
 
 from keyplan.engine import MEMORY_PROFILE, MemoryEngine
@@ -284,8 +285,9 @@ def test_killed_at_every_step_it_ends_as_without(story: str) -> None:
 
 
 @contextmanager
-def limited(**limits: int) -> Iterator[Store]:
-    engine = MemoryEngine(profile=replace(MEMORY_PROFILE, **limits))
+def limited(limits: dict[str, int]) -> Iterator[Store]:
+    changed: dict[str, Any] = dict(limits)
+    engine = MemoryEngine(profile=replace(MEMORY_PROFILE, **changed))
     with Store(engine) as store:
         yield store
 
@@ -293,10 +295,11 @@ def limited(**limits: int) -> Iterator[Store]:
 @pytest.mark.parametrize("limit", [{"commit_operations_max": 64}, {"commit_bytes_max": 8_000}])
 def test_what_one_commit_does_not_take_is_told_before_anything_is_written(limit: dict[str, int]) -> None:
     options = {"transforms": [LINES]}
-    with limited(**limit) as store:
+    with limited(limit) as store:
         orders = Shop(store).orders
         orders.insert(1, Order("c", ["i"], "n"))
         fits = None
+        found: tuple[str, ...] = ()
         for size in range(8, 60, 2):
             orders.put(1, Order("c", [f"i{number}" for number in range(size)], "n"))
             found = plan(store, Shop, Lined, **options).obstacles
@@ -318,7 +321,7 @@ def test_what_one_commit_does_not_take_is_told_before_anything_is_written(limit:
 
 def test_a_record_that_grows_beyond_one_commit_is_left_and_the_others_go_on() -> None:
     options = {"transforms": [LINES]}
-    with limited(commit_operations_max=64) as store:
+    with limited({"commit_operations_max": 64}) as store:
         orders = Shop(store).orders
         for number in range(5):
             orders.insert(number, Order("c", ["i"], f"n{number}"))
@@ -338,3 +341,101 @@ def test_a_function_that_never_ends_is_refused(store: Store, shop: Shop) -> None
     )
     (obstacle,) = plan(store, Shop, Lined, transforms=[endless]).obstacles
     assert "makes more than 10000 records of one key" in obstacle
+
+
+# ---- keys in values, and leases ----------------------------------------------------------------------------------------------
+
+
+class Link(msgspec.Struct, frozen=True):
+    orders: list[str] = []
+
+
+class Linked(Layout, root="/shop/"):
+    orders = Table("orders/{order}", key=int, value=Order)
+    links = Table("links/{link}", key=str, value=Link, holds_keys=("orders",))
+
+
+class LinkedSplit(Layout, root="/shop/"):
+    orders = Table("placed/{customer}/{order}", key=Placed, value=Order)
+    links = Table("links/{link}", key=str, value=Link, holds_keys=("orders",))
+
+
+class LinkedMoved(Layout, root="/shop/"):
+    orders = Table("elsewhere/{order}", key=int, value=Order)
+    links = Table("links/{link}", key=str, value=Link, holds_keys=("orders",))
+
+
+@pytest.mark.parametrize(("new", "options"), [(LinkedSplit, {"transforms": [SPLIT]}), (LinkedMoved, {})])
+def test_keys_in_values_that_name_records_that_move_are_told(
+    store: Store, new: type[Layout], options: dict[str, Any]
+) -> None:
+    linked = Linked(store)
+    linked.orders.insert(1, Order("c"))
+    linked.links.insert("a", Link(["/shop/others/1"]))
+    linked.links.insert("b", Link(["/shop/others/1", "/shop/orders/1"]))
+    before = dump(store)
+    (obstacle,) = plan(store, Linked, new, **options).obstacles
+    assert obstacle.startswith("links: values of 1 records (/shop/links/b) hold keys of records that move")
+    assert dump(store) == before
+    assert plan(store, Linked, new, **options, accepts=["keys:links"]).obstacles == ()
+    linked.links.put("b", Link())
+    assert plan(store, Linked, new, **options).obstacles == ()
+
+
+class Stay(Layout, root="/s/"):
+    rooms = Table("rooms/{room}", key=str, value=str, lease=True)
+    guests = Table("guests/{room}", key=str, value=str, lease=True)
+
+
+class Stayed(Layout, root="/s/"):
+    stays = Table("stays/{room}", key=str, value=str, lease=True)
+
+
+def test_joined_records_of_two_leases_need_a_consent(store: Store) -> None:
+    joined = Transform(lambda key, room, guest: Keyed(key, f"{room} {guest}"), "f", ("rooms", "guests"), ("stays",))
+    with store.lease(600) as one, store.lease(600) as other:
+        Stay(store).rooms.insert("a", "x", lease=one.id)
+        Stay(store).guests.insert("a", "y", lease=one.id)
+        Stay(store).rooms.insert("b", "x", lease=one.id)
+        assert plan(store, Stay, Stayed, transforms=[joined]).obstacles == ()
+        Stay(store).guests.insert("b", "y", lease=other.id)
+        (obstacle,) = plan(store, Stay, Stayed, transforms=[joined]).obstacles
+        assert obstacle.startswith("rooms: /s/rooms/b: its records hang on different leases")
+        assert "--accept lease:rooms" in obstacle
+        options = {"transforms": [joined], "accepts": ["lease:rooms"]}
+        migrate(store, plan(store, Stay, Stayed, **options), backoff=NO_WAIT)
+        other.revoke()  # before the switch: what was made is made anew
+        assert switched(store, Stay, Stayed, **options).is_settled
+        assert dict(Stayed(store).stays.list()) == {"a": "x y", "b": "x None"}
+        one.revoke()
+        assert Stayed(store).stays.count() == 0
+
+
+def test_an_entry_that_names_another_record_is_found_by_the_verification(store: Store, shop: Shop) -> None:
+    options = {"transforms": [SPLIT]}
+    assert switched(store, Shop, Split, **options).is_settled
+    index = Split.bound().indexes["by_number"]
+    ((raw_key, _),) = index.entries(Placed("c0", 0), Split(store).orders.require(Placed("c0", 0)))
+    ((_, other),) = index.entries(Placed("c0", 2), Split(store).orders.require(Placed("c0", 2)))
+    store.engine.put(raw_key, other)
+    with pytest.raises(MigrationRefusedError, match="not everything of orders"):
+        clean_up_migration(store, plan(store, Shop, Split, **options))
+
+
+def test_a_function_that_makes_something_else_each_time_is_not_settled_and_the_run_ends(
+    store: Store, shop: Shop
+) -> None:
+    numbers = count()
+    restless = Transform(
+        lambda key, order: Keyed(
+            Placed(order.customer, key), Order(order.customer, [f"{next(numbers)}"], order.number)
+        ),
+        "tests:restless",
+        ("orders",),
+        ("orders",),
+    )
+    report = switched(store, Shop, Split, transforms=[restless])
+    assert not report.is_settled
+    assert not report.verified[0].is_equal
+    with pytest.raises(MigrationRefusedError):
+        clean_up_migration(store, plan(store, Shop, Split, transforms=[restless]))

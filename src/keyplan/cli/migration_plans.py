@@ -48,7 +48,7 @@ AcceptOption = Annotated[
     typer.Option(
         "--accept",
         metavar="NAME",
-        help="A breaking change that is harmless here, as E17; from:TABLE, gone:TABLE, none:TABLE; may be repeated.",
+        help="A breaking change that is harmless here, as E17; or from:, gone:, none:, keys: or lease:TABLE; may be repeated.",
     ),
 ]
 FolderOption = Annotated[

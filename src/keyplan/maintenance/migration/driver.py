@@ -299,9 +299,8 @@ class _Run:
         moved = [work for work in self._plan.tables if work.is_moving]
         report.verified = [verify_table(self._engine, self._plan.id, work, self._stops) for work in moved]
         in_place = [work.name for work in self._plan.tables if work.is_in_place]
-        is_whole = len(report.built) == len(run.record.indexes) and not any(
-            (stage := run.record.tables.get(name)) is not None and not stage.is_whole for name in in_place
-        )
+        stages = [run.record.tables[name] for name in in_place if name in run.record.tables]
+        is_whole = len(report.built) == len(run.record.indexes) and all(found.is_whole for found in stages)
         report.is_settled = is_whole and not report.contested and all(found.is_equal for found in report.verified)
         if report.is_settled and not self._plan.has_clean_up:
             end_run(run, self._plan)

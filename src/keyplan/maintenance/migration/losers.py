@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from functools import partial
 
-from keyplan.engine import Entry
+from keyplan.engine import Entry, ended_lease_is_conflict
 from keyplan.errors import UniqueViolationError
 from keyplan.jobs import Lookup
 from keyplan.layout import BoundIndex
@@ -44,7 +44,8 @@ def _resolved(run: Run, index: BoundIndex, resolution: Resolution, raw_key: byte
             plan = plan_writes([write], {observed: read.get(observed) for observed in keys})
         except (UniqueViolationError, *UNREADABLE):
             return False  # Why: it is reported as one that is left, by the build that comes next.
-    run.commit(plan.mutations.values(), guards=plan.guards.values())
+    with ended_lease_is_conflict():
+        run.commit(plan.mutations.values(), guards=plan.guards.values())
     return True
 
 

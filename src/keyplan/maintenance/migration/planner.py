@@ -29,6 +29,7 @@ from keyplan.maintenance.findings import FindingKind
 from keyplan.maintenance.migration.converter import Converter
 from keyplan.maintenance.migration.functions import Conversion, Resolution, Transform, described_functions
 from keyplan.maintenance.migration.marks import layout_key, migration_id, seen_state, state_key, states_of
+from keyplan.maintenance.migration.moved_keys import moved_keys
 from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep, TableWork
 from keyplan.maintenance.migration.run_state import LEFT, left_layout
 from keyplan.maintenance.migration.survey import Survey, survey_index, survey_table
@@ -66,7 +67,9 @@ def plan_migration(
     accepts: what is consented to, by name: codes of breaking changes that are known to do no harm here (E17 where the store is
         no ring); `from:TABLE`, records that another migration has converted are in the old layout all the same; `gone:TABLE`,
         the clean-up removes old records whose copies are not there any more; `none:TABLE`, the transform makes nothing of some
-        of its records, and they are lost; `lose:TABLE`, a rollback removes what programs of the new layout have written;
+        of its records, and they are lost; `keys:TABLE`, values of the old table go on to hold keys of records that move;
+        `lease:TABLE`, records that are joined hang on different leases, and what is made of them on that of the first;
+        `lose:TABLE`, a rollback removes what programs of the new layout have written;
         `old:TABLE` or `new:TABLE`, that side holds where both have changed a record, or another one stands at its new key.
     name: what the store's history calls the migration.
     progress: called with the number of records that were examined.
@@ -125,6 +128,8 @@ class _Planner:
         if state is None:
             self._require_unconverted(works)
         counts = {work.name: self._survey(work, is_converted=work.name in converted) for work in works}
+        if state is None:
+            self._require_keys(works)
         moved = {work.name for work in works if work.is_moving and work.name not in self._transformed} | self._filled()
         if is_cleaned:
             # Why again: a program of the old layout came back and wrote. What was converted where it stood is done.
@@ -253,6 +258,17 @@ class _Planner:
                 )
                 self._obstacles.append(f"{work.name}: {problem}: name that layout, or --accept from:{work.name}")
 
+    def _require_keys(self, works: list[TableWork]) -> None:
+        """Refuse to move records whose keys stand in values, unless a function writes these anew."""
+        if self._obstacles:
+            return
+        converted = {old.name for old, new in self._pairs.tables if new.name in self._conversions}
+        for found in moved_keys(self._engine, self._old, works, converted | self._transformed, self._told):
+            if f"keys:{found.table}" not in self._accepts:
+                held = f"values of {found.records} records ({', '.join(found.examples)}) hold keys of records that move"
+                remedy = f"give a function that writes the new keys, or --accept keys:{found.table}"
+                self._obstacles.append(f"{found.table}: {held}: {remedy}")
+
     def _told(self, keys: int) -> None:
         self._examined += keys
         if self._progress is not None:
@@ -265,9 +281,14 @@ class _Planner:
                 self._require_function(index.name, index.spec)
         if self._obstacles:
             return 0
-        takes_standing = not self._accepts.isdisjoint({f"old:{work.name}", f"new:{work.name}"})
         found = survey_table(
-            self._engine, self._id, work, self._told, is_converted=is_converted, takes_standing=takes_standing
+            self._engine,
+            self._id,
+            work,
+            self._told,
+            is_converted=is_converted,
+            takes_standing=not self._accepts.isdisjoint({f"old:{work.name}", f"new:{work.name}"}),
+            takes_leases=f"lease:{work.name}" in self._accepts,
         )
         if found.failed:
             self._obstacles.append(f"{work.name}: {found}")

@@ -76,14 +76,16 @@ def survey_table(
     *,
     is_converted: bool = False,
     takes_standing: bool = False,
+    takes_leases: bool = False,
 ) -> Survey:
     """Convert every record of a route, batch by batch, as the engine would take it.
 
     Records that the migration has converted where they stand are done, and count no more; with `is_converted` all of them but
     those that were left. A function's new keys are compared with one another and, unless `takes_standing`, with what stands
-    there. `progress` is called with the number of keys of each batch.
+    there; joined records hang on one lease unless `takes_leases`. `progress` is called with the number of keys of each batch.
     """
-    surveyor = _Surveyor(engine, migration, work, is_converted=is_converted, takes_standing=takes_standing)
+    takes = _Takes(takes_standing, takes_leases)
+    surveyor = _Surveyor(engine, migration, work, takes, is_converted=is_converted)
     surveyor.look_through(progress)
     return surveyor.found
 
@@ -116,12 +118,17 @@ class Claims:
             yield
 
 
+class _Takes(NamedTuple):
+    """What the plan consents to."""
+
+    standing: bool
+    leases: bool
+
+
 class _Surveyor:
-    def __init__(
-        self, engine: Engine, migration: bytes, work: TableWork, *, is_converted: bool, takes_standing: bool
-    ) -> None:
+    def __init__(self, engine: Engine, migration: bytes, work: TableWork, takes: _Takes, *, is_converted: bool) -> None:
         self._engine, self._migration, self._work, self._route = engine, migration, work, work.route
-        self._is_converted, self._takes_standing = is_converted, takes_standing
+        self._is_converted, self._takes = is_converted, takes
         self._limits = Limits.of(engine)
         self._claims = Claims()
         self.found = Survey()
@@ -201,7 +208,10 @@ class _Surveyor:
             return ()
         if not made:
             found.drop(unit)
-        if self._route.keeps_origins and sides.mark is None and not self._takes_standing:
+        elif len({entry.lease for entry in sides.records if entry is not None}) > 1 and not self._takes.leases:
+            problem = "its records hang on different leases, and what is made of them would hang on that of the first"
+            found.fail(f"{shown_key(unit)}: {problem}: --accept lease:{work.name}")
+        if self._route.keeps_origins and sides.mark is None and not self._takes.standing:
             self._look_there(sides, made, read)
         return made
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from keyplan.engine import Engine, KeyRange
+from keyplan.engine import Engine, Entry, KeyRange
 from keyplan.jobs import Lookup, StopCheck, read_batches
 from keyplan.maintenance.migration.functions import UNREADABLE, Converted
-from keyplan.maintenance.migration.marks import mark_key
+from keyplan.maintenance.migration.marks import digest_of, mark_key
 from keyplan.maintenance.migration.plan import TableWork
 from keyplan.maintenance.migration.route import stored_entries, table_of, units_of
 from keyplan.maintenance.migration.sides import Sides
@@ -40,7 +40,8 @@ class Verification:
 
     Each is a count and the sum of the pairs' SHA-256. `ahead` counts records that programs of the new layout have changed
     since they were copied, left out on both sides, `vanished` of them copies that are not there any more; `missing` old records
-    whose latest state was not carried over; `entries_missing` index entries of the new records that are not there.
+    whose latest state was not carried over; `entries_missing` index entries of the new records that are not there, name another
+    record, or hang on another lease.
     """
 
     table: str
@@ -98,9 +99,13 @@ class _Verifier:
         except UNREADABLE:
             return None
         tables = self._route.targets
-        entries = [stored_entries(table_of(tables, entry.key), entry) for entry in sides.standing]
-        read.fetch(raw_key for index_entries in entries for raw_key in index_entries)
-        missing = sum(read.get(raw_key) is None for index_entries in entries for raw_key in index_entries)
+        entries = [
+            Entry(raw_key, one.raw_value, 0, 0, 0, entry.lease)
+            for entry in sides.standing
+            for raw_key, one in stored_entries(table_of(tables, entry.key), entry).items()
+        ]
+        read.fetch(entry.key for entry in entries)
+        missing = sum(digest_of(read.get(entry.key)) != digest_of(entry) for entry in entries)
         return _Looked(sides, made, missing)
 
     def add(self, looked: _Looked | None) -> None:
