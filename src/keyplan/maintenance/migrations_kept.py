@@ -19,7 +19,6 @@ from keyplan.maintenance.migration.marks import (
     PastKey,
     PastMigration,
     RootLayouts,
-    Stage,
     TableLayout,
     TableStage,
     history_key,
@@ -83,9 +82,9 @@ def refuse_half_converted(snapshot: Snapshot, prefix: bytes) -> None:
     if Migrations.bound().root.startswith(prefix):
         return
     for _, state in states_in(snapshot):
-        half = [name for name in state.in_place if state.tables.get(name) is TableStage.FILLING]
+        half = [name for name, stage in state.tables.items() if stage is TableStage.CONVERTING]
         roots = [root for root in _roots(state) if root.startswith(prefix) or prefix.startswith(root)]
-        if not state.is_cleaned and state.stage == Stage.SWITCHED and half and roots:
+        if half and roots:
             problem = f"a migration converts {', '.join(half)} where the records stand, and is not through"
             advice = "finish the switch, or take what there is: --unfinished"
             raise SourceUnfinishedError(prefix=roots[0], problem=problem, advice=advice)

@@ -103,8 +103,7 @@ class MigrationState(JobRecord, frozen=True, kw_only=True, forbid_unknown_fields
     """How far a migration is, and the run that works by it.
 
     `name` is the migration's, for people. `indexes`: those that it has to build, made write-only when it began; `built` of them
-    are. `tables`: the stage of each table, by the name that its plan has; those of `in_place` are converted where they stand.
-    `is_settled`: everything was carried over and
+    are. `tables`: the stage of each table, by the name that its plan has. `is_settled`: everything was carried over and
     verified. `is_cleaned`: nothing of the old layout is left, and the migration is over.
     """
 
@@ -115,7 +114,6 @@ class MigrationState(JobRecord, frozen=True, kw_only=True, forbid_unknown_fields
     indexes: tuple[str, ...] = ()
     built: tuple[str, ...] = ()
     tables: dict[str, TableStage] = msgspec.field(default_factory=dict)
-    in_place: tuple[str, ...] = ()
     name: str = ""
     is_settled: bool = False
     is_cleaned: bool = False

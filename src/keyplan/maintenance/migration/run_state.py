@@ -155,7 +155,6 @@ def begin_run(
         new_root=plan.new.root,
         indexes=plan.indexes_to_build,
         name=plan.name,
-        in_place=tuple(work.name for work in plan.tables if work.is_in_place),
     )
     kept = fresh if state is None else structs.replace(state, is_cleaned=False, is_settled=False)
     moving = [work.name for work in plan.tables if work.is_moving or state is None]
