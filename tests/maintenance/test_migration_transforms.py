@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from keyplan.engine import MEMORY_PROFILE, MemoryEngine
+from keyplan.engine import MEMORY_PROFILE, Commit, MemoryEngine, Put
 from keyplan.errors import CommitOutcomeUnknownError, EngineUnavailableError, MigrationRefusedError
 from keyplan.layout import Layout, Table
 from keyplan.maintenance import Keyed, Transform, check, clean_up_migration, migrate
@@ -299,7 +299,7 @@ def test_what_one_commit_does_not_take_is_told_before_anything_is_written(limit:
         orders = Shop(store).orders
         orders.insert(1, Order("c", ["i"], "n"))
         fits = None
-        found: tuple[str, ...] = ()
+        found = plan(store, Shop, Lined, **options).obstacles
         for size in range(8, 60, 2):
             orders.put(1, Order("c", [f"i{number}" for number in range(size)], "n"))
             found = plan(store, Shop, Lined, **options).obstacles
@@ -417,7 +417,7 @@ def test_an_entry_that_names_another_record_is_found_by_the_verification(store: 
     index = Split.bound().indexes["by_number"]
     ((raw_key, _),) = index.entries(Placed("c0", 0), Split(store).orders.require(Placed("c0", 0)))
     ((_, other),) = index.entries(Placed("c0", 2), Split(store).orders.require(Placed("c0", 2)))
-    store.engine.put(raw_key, other)
+    store.engine.commit(Commit((), (Put(raw_key, other),)))
     with pytest.raises(MigrationRefusedError, match="not everything of orders"):
         clean_up_migration(store, plan(store, Shop, Split, **options))
 
