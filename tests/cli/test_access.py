@@ -1,7 +1,13 @@
 """`keyplan access`: a token is shown once and known afterwards, an answer names its line, and an error writes nothing."""
 
+import errno
+import os
 import re
+import shlex
 import stat
+import subprocess
+import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -250,3 +256,51 @@ def test_what_a_principal_is_known_by_changes_by_command(run: Keyplan, token: st
     assert found is not None
     assert (found.users, found.certificates, found.labels) == (("shop",), (), ())
     assert run("access", "change", "shop", "--access", "a.toml").code != 0, "there is nothing to change"
+
+
+# ---- a token that nobody sees ----------------------------------------------------------------------------------------
+
+
+def into(output: int | None, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command whose standard output leads there; None: it is closed."""
+    command = [sys.executable, "-c", "from keyplan.cli.start import run; run()", *words]
+    if output is None:
+        command = ["sh", "-c", f"{shlex.join(command)} >&-"]
+    return subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
+
+
+@pytest.fixture(params=["a full disk", "a pipe without a reader", "nothing"])
+def unseen(request: pytest.FixtureRequest) -> Iterator[int | None]:
+    """An output that nobody sees."""
+    if request.param == "nothing":
+        yield None
+        return
+    reading, writing = os.pipe() if request.param != "a full disk" else (None, os.open("/dev/full", os.O_WRONLY))
+    if reading is not None:
+        os.close(reading)
+    yield writing
+    os.close(writing)
+
+
+def test_a_token_that_cannot_be_shown_replaces_none(token: str, unseen: int | None) -> None:
+    before = Path("a.toml").read_bytes()
+    for words in (("rotate", "shop", "--keep-seconds", "0"), ("add", "bank")):
+        ran = into(unseen, "access", *words, "--access", "a.toml")
+        assert ran.returncode == 74
+        assert "cannot be shown: a.toml is as it was" in ran.stderr
+        assert "shown this once" not in ran.stderr
+        assert Path("a.toml").read_bytes() == before
+
+
+def test_a_token_that_was_shown_and_could_not_be_written_is_said_to_count_for_nothing(
+    run: Keyplan, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(_self: Path, _target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", no_room)
+    ran = run("access", "rotate", "shop", "--keep-seconds", "0", "--access", "a.toml")
+    assert ran.code == 5
+    assert owner_of(ran.out.strip()) is None
+    assert owner_of(token) == "shop"
+    assert "does not count: a.toml is as it was" in ran.err

@@ -1,6 +1,6 @@
 """The commands `keyplan access add|grant|withdraw|change|rotate|revoke|list|explain|check`: an access file."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -32,7 +32,7 @@ from keyplan.access import (
 )
 from keyplan.cli.failures import end_with_findings, print_hint
 from keyplan.cli.options import JsonOption, command_group
-from keyplan.cli.output import print_answer, print_grid, print_json, print_text
+from keyplan.cli.output import deliver_output, print_answer, print_grid, print_json, print_text
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
 from keyplan.operations import Act
@@ -111,8 +111,7 @@ def add_command(
             source=str(access),
         )
 
-    change_access_file(access, change, new=NEW_FILE)
-    _print_token(who, token, access, json=json)
+    _change_with_token(who, token, access, change, new=NEW_FILE, json=json)
     _hint_at_idle_grants(who, access)
 
 
@@ -193,8 +192,7 @@ def rotate_command(
     def change(text: str) -> str:
         return rotate_token(text, who, token, now=_now(), keep_seconds=keep_seconds, source=str(access))
 
-    change_access_file(access, change)
-    _print_token(who, token, access, json=json)
+    _change_with_token(who, token, access, change, json=json)
 
 
 @access_app.command("revoke")
@@ -310,13 +308,45 @@ def _now() -> datetime:
     return datetime.fromtimestamp(SYSTEM_CLOCK.wall(), UTC)
 
 
-def _print_token(who: str, token: str | None, path: Path, *, json: bool) -> None:
+def _change_with_token(
+    who: str, token: str | None, path: Path, change: Callable[[str], str], *, json: bool, new: str | None = None
+) -> None:
+    """Change an access file so that it has the sum of a new token, which is shown before.
+
+    Invariant: whatever ends the command in between, the file is as it was, or somebody was shown what it has now.
+    """
     if token is None:
+        change_access_file(path, change, new=new)
         print_hint(f"{who} is in {path}, without a token")
         return
-    # Why after the file is written: a token that was shown and is not known would be tried in vain.
-    print_answer({"principal": who, "token": token}, token, json=json)
+    is_shown = False
+
+    def change_when_shown(text: str) -> str:
+        nonlocal is_shown
+        changed = change(text)  # Why first: what is refused has shown no token.
+        print_answer({"principal": who, "token": token}, token, json=json)
+        try:
+            deliver_output()
+        except OSError:
+            print_hint(f"the token of {who} cannot be shown: {path} is as it was; give an output that can be written")
+            raise
+        is_shown = True
+        return changed
+
+    try:
+        change_access_file(path, change_when_shown, new=new)
+    except BaseException:
+        if is_shown and not _is_known(token, path):
+            print_hint(f"the token that was shown does not count: {path} is as it was; run the command again")
+        raise
     print_hint(f"this is the token of {who}; it is shown this once, and {path} has its sum")
+
+
+def _is_known(token: str, path: Path) -> bool:
+    try:
+        return _policy(path).known_by_token(token, at=_now()) is not None
+    except InvalidInputError:
+        return False
 
 
 def _rows(principal: Principal) -> Iterator[tuple[str, str, str, str]]:

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Bar",
     "ReaderGone",
+    "deliver_output",
     "document_of",
     "ends_with_reader",
     "json_line",
@@ -244,12 +246,16 @@ class ReaderGone(BaseException):
 
 
 class _Output(io.RawIOBase):
-    """A descriptor that accepts all bytes, also when its reader is gone or its disk full. `failure`: why some were lost."""
+    """A descriptor that accepts all bytes, also when its reader is gone or its disk full. `failure`: why some were lost.
+
+    `is_seen`: somebody may read it; it does not stand for a stream that the caller closed.
+    """
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
         self._descriptor = descriptor
         self.is_all_there_is = False
+        self.is_seen = True
         self.failure: OSError | None = None
 
     def writable(self) -> bool:
@@ -281,6 +287,23 @@ def ends_with_reader() -> None:
         _output.is_all_there_is = True
 
 
+def deliver_output() -> None:
+    """Bring what was printed to where standard output leads, onto its disk if that is a file.
+
+    For what is shown once, before the act that counts on its having been seen. Raises OSError where it does not get there: the
+    disk is full, the reader gone, the stream closed.
+    """
+    sys.stdout.flush()
+    if _output is None:
+        return
+    if not _output.is_seen:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    if _output.failure is not None:
+        raise _output.failure
+    if stat.S_ISREG(os.fstat(_output.fileno()).st_mode):
+        os.fsync(_output.fileno())  # Why: some file systems say only then that they have no room.
+
+
 @contextmanager
 def standard_streams() -> Iterator["_Output | None"]:
     """Replace the standard streams for a block, also those that the caller closed (`>&-`), by streams that lose no error.
@@ -289,6 +312,7 @@ def standard_streams() -> Iterator["_Output | None"]:
     system's.
     """
     global _output  # noqa: PLW0603  # Why: a process has one standard output.
+    is_seen = sys.stdout is not None
     with ExitStack() as stack:
         for name, mode in _STREAMS:
             if getattr(sys, name) is None:
@@ -296,6 +320,8 @@ def standard_streams() -> Iterator["_Output | None"]:
                 setattr(sys, name, nowhere)
                 stack.callback(setattr, sys, name, None)
         _output = _replaced(stack, "stdout")
+        if _output is not None:
+            _output.is_seen = is_seen
         _replaced(stack, "stderr")
         try:
             yield _output
