@@ -67,14 +67,14 @@ def test_a_new_token_is_long_random_and_fits_into_a_header() -> None:
 
 def test_a_principal_is_added_at_the_end() -> None:
     grants = {Act.READ: ["keyspace:orders", "prefix:/service/"], Act.ADMINISTER: ["everything"]}
-    facts = {"certificates": ["DNS:Ben.example", 'subject:CN="b\\'], "users": ["ben", 7], "grants": grants}
+    facts = {"certificates": ["DNS:Ben.example", 'subject:CN=\\"b\\\\'], "users": ["ben", 7], "grants": grants}
     added = add_principal(FILE, "ben.b", token=NEW, source="f", **facts)  # type: ignore[arg-type]
     assert added.startswith(FILE)
     assert added.removeprefix(FILE).splitlines() == [
         "",
         '[principals."ben.b"]',
         f'tokens = ["{sum_of(NEW)}"]',
-        'certificates = ["DNS:ben.example", "subject:CN=\\"b\\\\"]',
+        'certificates = ["DNS:ben.example", "subject:CN=\\\\\\"b\\\\\\\\"]',
         'users = ["ben", 7]',
         'read = ["keyspace:orders", "prefix:/service/"]',
         'administer = ["everything"]',

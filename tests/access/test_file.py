@@ -248,3 +248,22 @@ def test_every_beginning_of_a_sound_file_grants_nothing_more() -> None:
             assert set(principal.tokens) <= set(known.tokens)
             assert set(principal.users) <= set(known.users)
             assert set(principal.certificates) <= set(known.certificates)
+
+
+@pytest.mark.parametrize(
+    "subject",
+    ["/O=shop/CN=till", "CN = till, O = shop", "CN=till, O=shop", "till", "CN=till,", "CN= till", "CN=till,shop"],
+)
+def test_a_subject_in_a_form_that_never_matches_is_refused_with_the_form_that_does(path: Path, subject: str) -> None:
+    path.write_text(f'[principals.till]\ncertificates = ["subject:{subject}"]\n')
+    problem = refusal_of(path)
+    assert repr(subject) in problem
+    assert "-nameopt RFC2253" in problem
+
+
+@pytest.mark.parametrize("subject", ["CN=till", "CN=a\\\\, b,O=x+OU=y,1.2.3=z", "CN=Zo\u00eb Inc.,C=DE", "O=,CN=a=b"])
+def test_a_subject_as_it_is_compared_is_taken(path: Path, subject: str) -> None:
+    path.write_text(f'[principals.till]\ncertificates = ["subject:{subject}"]\n')
+    known = AccessFile(path, monotonic=Seconds().monotonic).policy.named("till")
+    assert known is not None
+    assert known.certificates == (f"subject:{subject}".replace("\\\\", "\\"),)

@@ -73,6 +73,32 @@ def test_they_are_found_with_their_lines() -> None:
     assert (found.principal, found.grant.line, str(found.grant.on)) == ("ada", 3, "operation:getAduit")
 
 
+@pytest.mark.parametrize(
+    ("on", "told"),
+    [
+        (
+            "keyspace:*",
+            "no key space can have the name *: name one, or grant application:NAME for all of an application",
+        ),
+        (
+            "keyspace:-x",
+            "no key space can have the name -x: name one, or grant application:NAME for all of an application",
+        ),
+        ("application:*", "no application can have the name *: name one, or grant everything"),
+        ("application:sh*", "no application can have the name sh*: name one, or grant everything"),
+        (
+            "prefix:/b/*",
+            "it is on keys that begin with a star there: write prefix:/b/ for all that begin so without it",
+        ),
+        ("prefix:*", "it is on keys that begin with a star there: write everything for all that begin so without it"),
+    ],
+)
+def test_a_star_where_none_is_a_pattern_is_told(on: str, told: str) -> None:
+    text = f'[principals.ada]\nread = ["keyspace:x.y-z", "application:shop", "prefix:/a*b/",\n  "{on}"]\n'
+    (found,) = idle_grants(read_policy(text, source="f"), KNOWN)
+    assert (found.principal, found.grant.line, found.problem) == ("ada", 3, told)
+
+
 # ---- what is known -----------------------------------------------------------------------------------------------------
 
 

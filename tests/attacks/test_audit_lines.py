@@ -67,6 +67,21 @@ def test_who_may_write_nothing_leaves_no_line(who: str, tmp_path: Path) -> None:
         assert (statuses, noted) == ([403] * 5 + [401] * 3, [])
 
 
+@pytest.mark.parametrize("revision", ["1", "1000000"])
+def test_who_may_write_nothing_leaves_no_line_where_they_forget_their_own_history(
+    revision: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "audit.log"
+    with MemoryEngine() as engine, AuditLog(log, wall=lambda: 0.0, syncs=False) as audit_log:
+        access = PolicyAccess.of_file(World(engine, tmp_path / "access.toml").file)
+        with GatewayServer(engine, access=access, audit_log=audit_log) as server:
+            for who in ("auditor", "reader", "nothing", "shop"):
+                with JsonClient(server.url, token=TOKENS[who]) as client:
+                    client.post("/v3/kv/compaction", {"revision": revision})
+    assert [lines_in(log, who) for who in ("auditor", "reader", "nothing")] == [[], [], []]
+    assert [line[0] for line in lines_in(log, "shop")][:1] == ["begun"]
+
+
 def lines_in(log: Path, who: str) -> list[tuple[str, str, str, str, int]]:
     """What the log tells of somebody: event, act, subject, code, and whether it is of a beginning."""
     records = [line.record for line in read_lines([log]) if line.record is not None]

@@ -140,6 +140,19 @@ def test_a_page_token_that_no_list_gave_is_refused(memory: Engine, token: str) -
         KeySpaces(memory).list(page_token=token)
 
 
+@pytest.mark.parametrize(
+    "application", ["shop ", " shop", "sh op", "sh\0op", "*", "sh*", "sh\nop", "sh\x1bop", "sh\u00a0op"]
+)
+def test_an_application_that_no_grant_could_name_is_refused_with_the_name(
+    registry: KeySpaces, application: str
+) -> None:
+    with pytest.raises(InvalidArgumentError) as refused:
+        registry.create("orders", application)
+    assert refused.value.facts["argument"] == "application"
+    assert repr(application) in str(refused.value.facts["problem"])
+    assert not registry.list().keyspaces
+
+
 @pytest.mark.parametrize("limit", [0, -1, 1001])
 def test_a_limit_has_bounds(memory: Engine, limit: int) -> None:
     with pytest.raises(InvalidArgumentError):

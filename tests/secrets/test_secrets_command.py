@@ -296,3 +296,17 @@ def test_a_log_that_cannot_be_written_shows_no_secret(run: Shell) -> None:
         refused = run("get", "words", "w1", "--reveal", "--audit-log", "audit.log")
     assert refused.code == 5
     assert refused.out == ""
+
+
+def test_another_key_of_the_same_id_is_told_as_such_and_with_a_remedy_that_destroys_nothing(run: Shell) -> None:
+    assert run("secrets", "new", "vault.keys", "--id", "k1").code == 0
+    assert run("secrets", "rotate", "--secrets", "vault.keys").code == 0
+    Path("vault.keys").unlink()
+    assert run("secrets", "new", "vault.keys", "--id", "k1").code == 0
+    shown = run("get", "words", "w1", "--reveal", "--audit-log", "audit.log", "--secrets", "vault.keys")
+    assert shown.code == 8
+    assert "a sealed secret does not open with this key" in shown.err
+    assert "another key of this id" in shown.err
+    assert "give the key file that it was sealed with" in shown.err
+    for destroying in ("raw delete", "quarantine", "--overwrite", "damaged"):
+        assert destroying not in shown.err

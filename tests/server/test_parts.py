@@ -185,6 +185,7 @@ EXPECTED = {
     "unsupported": 501,
     "engine-open": 500,
     "corruption": 500,
+    "secret-unopened": 500,
     "secret-key": 503,
     "keyspace_not_found": 404,
     "prefix_in_use": 409,

@@ -208,7 +208,7 @@ def taken(parts: int, part_bytes: int, seconds_each: float, *, declared: bool = 
         refusals=RefusalLog(),
     )
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
-        runner.run(gate({**scope, "http_version": "1.1", "client": ("127.0.0.1", 1)}, receive, send))
+        runner.run(gate({**scope, "http_version": "1.0", "client": ("127.0.0.1", 1)}, receive, send))
     return answered[0], read
 
 
@@ -247,7 +247,7 @@ def test_what_the_server_does_meanwhile_is_not_the_clients_slowness() -> None:
     headers = [(b"content-length", b"4")]
     scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": headers}
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
-        runner.run(gate({**scope, "http_version": "1.1", "client": ("127.0.0.1", 1)}, receive, send))
+        runner.run(gate({**scope, "http_version": "1.0", "client": ("127.0.0.1", 1)}, receive, send))
     assert answered[0] == 200
 
 

@@ -4,6 +4,7 @@ A package names what it declares by an entry point of the group `keyplan.operati
 `keyplan.operations.needs_of` makes it. Nothing lists operations by hand.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
@@ -11,7 +12,7 @@ from importlib.metadata import entry_points
 from typing import Final, NamedTuple
 
 from keyplan.access.policy import Grant, Policy
-from keyplan.access.targets import OnOperation
+from keyplan.access.targets import OnApplication, OnKeySpace, OnOperation, OnPrefix, Target
 from keyplan.operations import Act, Need, OnKind
 
 __all__ = ["OPERATIONS_GROUP", "IdleGrant", "idle_grants", "known_operations", "problem_of"]
@@ -23,6 +24,9 @@ _TARGETS: Final = {
     OnKind.APPLICATION: "its application: grant application:NAME",
     OnKind.PREFIX: "the keys that it names: grant prefix:KEY",
 }
+_KEY_SPACE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+"""What the name of a key space is made of (KS-13)."""
+
 _NOT_INSTALLED: Final = "if a package that is not installed here has it, all is well"
 
 
@@ -50,13 +54,17 @@ def known_operations() -> Mapping[str, Need]:
 
 
 def idle_grants(policy: Policy, known: Mapping[str, Need] | None = None) -> Iterator[IdleGrant]:
-    """Yield the grants on operations that nothing asks for: misspelt ones, those of another act, those decided elsewhere."""
-    on_operations = ((one.name, grant) for one in policy.principals for grant in one.grants)
-    for principal, grant in on_operations:
+    """Yield the grants that nothing asks for.
+
+    Those on operations that are misspelt, of another act, or decided elsewhere; and those with a star where none is a pattern.
+    """
+    for principal, grant in ((one.name, grant) for one in policy.principals for grant in one.grants):
         if isinstance(grant.on, OnOperation):
             problem = problem_of(grant.act, grant.on, known_operations() if known is None else known)
-            if problem is not None:
-                yield IdleGrant(principal, grant, problem)
+        else:
+            problem = _problem_of_place(grant.on)
+        if problem is not None:
+            yield IdleGrant(principal, grant, problem)
 
 
 def problem_of(act: Act, on: OnOperation, known: Mapping[str, Need]) -> str | None:
@@ -73,6 +81,21 @@ def problem_of(act: Act, on: OnOperation, known: Mapping[str, Need]) -> str | No
     if need.on.kind is not OnKind.OPERATION:
         return f"{on.name} is decided on {_TARGETS[need.on.kind]}"
     return None if need.act is act else f"{on.name} needs {need.act}, and {act} is granted: write it under {need.act}"
+
+
+def _problem_of_place(on: Target) -> str | None:
+    """Return why a grant on keys, key spaces or an application is on none, or on other ones than it seems; None otherwise."""
+    if isinstance(on, OnKeySpace) and not _KEY_SPACE.fullmatch(on.name):
+        return (
+            f"no key space can have the name {on.name}: name one, or grant application:NAME for all of an application"
+        )
+    if isinstance(on, OnApplication) and "*" in on.name:
+        return f"no application can have the name {on.name}: name one, or grant everything"
+    if isinstance(on, OnPrefix) and on.prefix.endswith(b"*"):
+        shorter = on.prefix.rstrip(b"*")
+        meant = str(OnPrefix(shorter)) if shorter else "everything"
+        return f"it is on keys that begin with a star there: write {meant} for all that begin so without it"
+    return None
 
 
 def _problem_of_family(act: Act, on: OnOperation, known: Mapping[str, Need]) -> str | None:

@@ -34,6 +34,11 @@ LABELS: Final = "labels"
 CERTIFICATE_KINDS: Final = ("subject", "DNS", "URI", "email", "IP")
 """What of a certificate a principal is known by: its subject, or an alternative name of one of these kinds."""
 
+_TYPE: Final = r"(?:[A-Za-z][A-Za-z0-9-]*|[0-9]+(?:\.[0-9]+)*)"
+_PART: Final = rf"{_TYPE}=(?:(?:\\.|[^\\,+ ])(?:\\.|[^\\,+])*)?"
+_SUBJECT: Final = re.compile(rf"{_PART}(?:[,+]{_PART})*")
+"""A subject as RFC 4514 has it: no blank behind a comma, or beside the first =."""
+
 _KEYS: Final = (TOKENS, CERTIFICATES, USERS, LABELS, *(str(act) for act in Act))
 _TOKEN: Final = re.compile(r"sha256:([0-9a-fA-F]{64})(?: until (\S+))?")
 _UID_MAX: Final = 2**32 - 2
@@ -62,6 +67,12 @@ def certificate_of(words: str, *, source: str) -> str:
             return f"IP:{ip_address(name)}"
         except ValueError as error:
             raise InvalidInputError(source=source, problem=f"{name!r} is no IP address: write one") from error
+    if kind == "subject" and _SUBJECT.fullmatch(name) is None:
+        problem = (
+            f"{name!r} is no subject as it is compared: write it as in subject:CN=shop,O=Example, which"
+            " `openssl x509 -noout -subject -nameopt RFC2253,-esc_msb` prints"
+        )
+        raise InvalidInputError(source=source, problem=problem)
     return f"DNS:{name.lower()}" if kind == "DNS" else words
 
 

@@ -270,14 +270,15 @@ def explain_command(
 def check_command(*, access: FileOption, json: JsonOption = False) -> None:
     """Look for grants that let nobody do anything: on operations that there are not, or that need another act or target.
 
-    What is wrong with the file itself is refused, as a server does. Exit code 1 when there is such a grant.
+    So are names with a star, which nothing can have. What is wrong with the file itself is refused, as a server does. Exit
+    code 1 when there is such a grant.
     """
     found = list(idle_grants(_policy(access)))
     for principal, grant, problem in found:
         facts = {"line": grant.line, "principal": principal, "act": grant.act, "on": str(grant.on), "problem": problem}
         print_answer(facts, f"{access}:{grant.line}: {principal}: {problem}", json=json)
     if not (found or json):
-        print_text("every grant on an operation is one that something asks for")
+        print_text("every grant is one that something may ask for")
     end_with_findings(bool(found))
 
 

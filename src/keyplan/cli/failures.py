@@ -18,6 +18,7 @@ from keyplan.errors import (
     InvalidKeyError,
     KeyplanError,
     UnknownNameError,
+    UnopenedSecretError,
 )
 
 __all__ = [
@@ -152,7 +153,7 @@ def _with_remedy(error: KeyplanError) -> KeyplanError:
     facts = error.facts
     if isinstance(error, IndexNotReadyError):
         remedy = f"`keyplan index build {facts['index']}` builds it"
-    elif isinstance(error, CorruptionError) and "raw_key" in facts:
+    elif isinstance(error, CorruptionError) and "raw_key" in facts and not isinstance(error, UnopenedSecretError):
         key = quote(str(_shown(facts["raw_key"])))
         if "counter" in facts:
             remedy = f"`keyplan raw put {key} NUMBER` writes the right one: one more than the largest handed out"

@@ -20,7 +20,7 @@ import msgspec
 
 from keyplan.codec.secret_paths import SecretPath
 from keyplan.codec.secrets import SEALED_FIELD, SecretSyntax, envelope_of_plain
-from keyplan.errors import CorruptionError
+from keyplan.errors import CorruptionError, UnopenedSecretError
 
 __all__ = [
     "FORMAT",
@@ -41,6 +41,13 @@ _WHOLE_MARK: Final = b"\xff" + SEALED_FIELD.encode() + b":"
 
 Way: TypeAlias = tuple[Any, ...]
 """The steps to one secret of one value: a SecretPath with the keys of mappings in it."""
+
+
+_REMEDY: Final = (
+    "give the key file that it was sealed with; what a version before sealed otherwise is opened by that version, with"
+    " `keyplan secrets open`; delete nothing before, the record may be whole"
+)
+"""Why nothing that destroys: what another key opens looks no other than what was changed."""
 
 
 class SecretCipher(Protocol):
@@ -105,11 +112,13 @@ class Envelope(NamedTuple):
         return f"{FORMAT}:{self.key_id}:{b64encode(self.sealed).decode()}"
 
     def opened(self, cipher: SecretCipher, place: SecretPlace) -> bytes:
-        """Return what was sealed. Raises CorruptionError when it was not sealed so in this place, SecretKeyError."""
+        """Return what was sealed. Raises UnopenedSecretError when it was not sealed so in this place, SecretKeyError."""
         plain = cipher.decrypt(self.key_id, self.sealed, place.context(self.key_id))
         if plain is None:
-            problem = "the sealed secret was changed, or was sealed for another place"
-            raise CorruptionError(problem=problem, key_id=self.key_id)
+            problem = (
+                "the key file has another key of this id, or the secret was changed, or was sealed for another place"
+            )
+            raise UnopenedSecretError(problem=problem, key_id=self.key_id, remedy=_REMEDY)
         return plain
 
 

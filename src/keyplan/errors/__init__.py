@@ -72,6 +72,7 @@ from keyplan.errors.tree import (
     TemplateError,
     UniqueViolationError,
     UnknownNameError,
+    UnopenedSecretError,
     UnsupportedByEngineError,
     WriterBusyError,
 )
@@ -150,6 +151,7 @@ __all__ = [
     "UnauthorizedError",
     "UniqueViolationError",
     "UnknownNameError",
+    "UnopenedSecretError",
     "UnsupportedByEngineError",
     "WriterBusyError",
 ]

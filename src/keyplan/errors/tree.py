@@ -42,6 +42,7 @@
     │   └── AuditLogIncompleteError       the change was made, and the log does not say so yet
     ├── SecretKeyError                  the key of a sealed secret is not here: hand it in
     ├── CorruptionError                 stored bytes break an invariant: run `keyplan check`
+    │   └── UnopenedSecretError           a sealed secret does not open with this key: hand in the right one
     ├── StoppedError                    long work was told to stop between two batches: begin it again
     └── KeySpaceError                   the registry of key spaces: see keyspaces.py
 
@@ -95,6 +96,7 @@ __all__ = [
     "TemplateError",
     "UniqueViolationError",
     "UnknownNameError",
+    "UnopenedSecretError",
     "UnsupportedByEngineError",
     "WriterBusyError",
 ]
@@ -466,6 +468,17 @@ class CorruptionError(KeyplanError):
     summary = "stored bytes are damaged"
     exit_code = 8
     grpc_status = GrpcStatus.DATA_LOSS
+
+
+class UnopenedSecretError(CorruptionError):
+    """A sealed secret does not open with the key of its id: the key is another one, or the secret is not what was sealed there.
+
+    Nobody but who sealed it can tell which. The record can be read, replaced and deleted all the same. Facts: `problem`,
+    `table`, `raw_key`, `field`, `key_id`, `remedy`, as far as they are known.
+    """
+
+    code = "secret-unopened"
+    summary = "a sealed secret does not open with this key"
 
 
 class SecretKeyError(KeyplanError):

@@ -50,7 +50,17 @@ def checked_application(application: object) -> str:
         raise InvalidArgumentError(argument="application", problem="it is required, and is a text")
     if len(application) > APPLICATION_CHARACTERS_MAX:
         raise InvalidArgumentError(argument="application", problem=f"at most {APPLICATION_CHARACTERS_MAX} characters")
+    if not is_application(application):
+        problem = (
+            f"{application!r} has a blank, a star or what does not print: leave it out; access files could not name it"
+        )
+        raise InvalidArgumentError(argument="application", problem=problem)
     return _spellable("application", application)
+
+
+def is_application(application: str) -> bool:
+    """Tell whether a grant can name the application: no blank, no star, nothing that does not print."""
+    return application.isprintable() and " " not in application and "*" not in application
 
 
 def checked_description(description: object) -> str:

@@ -135,6 +135,7 @@ class Gate:
                 raise AnswerError(
                     431, "headers_too_large", "the request's headers are too large", {"max": HEADER_BYTES_MAX}
                 )
+            _check_single(scope)
             preflight = self._access.origins.preflight(scope)
             if preflight is not None:
                 await preflight(scope, receive, send)
@@ -254,6 +255,21 @@ def _request_id(scope: Scope) -> str:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return str(value, "ascii")
     return secrets.token_hex(8)
+
+
+def _check_single(scope: Scope) -> None:
+    """Raise AnswerError, 400, for what HTTP has once in a request, and this one has not.
+
+    Why: a proxy that looks at the one of two would let in whom the server takes for the other.
+    """
+    names = [name for name, _ in scope["headers"]]
+    if names.count(b"authorization") > 1:
+        raise AnswerError(400, "bad_request", "the request has several Authorization headers: send one")
+    hosts = names.count(b"host")
+    if hosts > 1:
+        raise AnswerError(400, "bad_request", "the request has several Host headers: send one")
+    if not hosts and scope.get("http_version") == "1.1":
+        raise AnswerError(400, "bad_request", "the request has no Host header: send one, as HTTP/1.1 says")
 
 
 def _authorization_in(scope: Scope) -> bytes | None:

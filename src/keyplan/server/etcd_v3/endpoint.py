@@ -38,8 +38,9 @@ _AUTHENTICATE_BYTES_MAX: Final = 4_096
 _READ_AT_ONCE_BYTES_MAX: Final = 16 << 10
 """Why: reading so much takes a fraction of a millisecond, and a transaction of a megabyte a tenth of a second."""
 
-_OF_READERS: Final = frozenset({"compact"})
-"""Changes of what a reader has, too: where their history begins."""
+_OF_OWN_HISTORY: Final = frozenset({"compact"})
+"""Changes of what a reader has, too: where their own history begins. Why without a line: they concern nobody else, and who may
+write nothing is not to fill the log."""
 
 _HEADERS: Final = {"Grpc-Metadata-Content-Type": "application/grpc"}
 
@@ -106,7 +107,9 @@ class Endpoint:
         arguments = None if declared is None else changed_in(declared, message)
         if declared is None or arguments is None:
             return nullcontext()
-        if not (store.is_writable or declared.attribute in _OF_READERS):
+        if not store.is_writable and declared.attribute in _OF_OWN_HISTORY:
+            return nullcontext()
+        if not store.is_writable:
             raise AccessDeniedError(who=store.who, act=str(declared.needs.act), where="any key")
         asker = asker_of(caller_of(request), address_of(request.scope))
         audit, request_id = self._context.audit, request.scope.get(REQUEST_ID, "")
