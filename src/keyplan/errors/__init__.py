@@ -33,6 +33,7 @@ from keyplan.errors.keyspaces import (
     SelfRegistrationDisabledError,
 )
 from keyplan.errors.rings import RingMismatchError, SplitCommitError
+from keyplan.errors.secrets import SecretKeyError, UnopenedSecretError
 from keyplan.errors.tree import (
     AlreadyExistsError,
     CommitConflictError,
@@ -61,7 +62,6 @@ from keyplan.errors.tree import (
     PlacementDriverError,
     RecordError,
     RestoreConflictError,
-    SecretKeyError,
     SourceUnfinishedError,
     StaleRecordError,
     StoppedError,
@@ -72,7 +72,6 @@ from keyplan.errors.tree import (
     TemplateError,
     UniqueViolationError,
     UnknownNameError,
-    UnopenedSecretError,
     UnsupportedByEngineError,
     WriterBusyError,
 )

@@ -85,7 +85,6 @@ __all__ = [
     "PlacementDriverError",
     "RecordError",
     "RestoreConflictError",
-    "SecretKeyError",
     "SourceUnfinishedError",
     "StaleRecordError",
     "StoppedError",
@@ -96,7 +95,6 @@ __all__ = [
     "TemplateError",
     "UniqueViolationError",
     "UnknownNameError",
-    "UnopenedSecretError",
     "UnsupportedByEngineError",
     "WriterBusyError",
 ]
@@ -468,30 +466,6 @@ class CorruptionError(KeyplanError):
     summary = "stored bytes are damaged"
     exit_code = 8
     grpc_status = GrpcStatus.DATA_LOSS
-
-
-class UnopenedSecretError(CorruptionError):
-    """A sealed secret does not open with the key of its id: the key is another one, or the secret is not what was sealed there.
-
-    Nobody but who sealed it can tell which. The record can be read, replaced and deleted all the same. Facts: `problem`,
-    `table`, `raw_key`, `field`, `key_id`, `remedy`, as far as they are known.
-    """
-
-    code = "secret-unopened"
-    summary = "a sealed secret does not open with this key"
-
-
-class SecretKeyError(KeyplanError):
-    """A sealed secret cannot be opened, since its key is not here. The record can be read, replaced and deleted all the same.
-
-    Facts: `problem`, `table`, `raw_key`, `field`, `key_id`, `remedy`, as far as they are known.
-    """
-
-    code = "secret-key"
-    summary = "the key of a sealed secret is not here"
-    exit_code = 12
-    http_status = 503
-    grpc_status = GrpcStatus.FAILED_PRECONDITION
 
 
 class StoppedError(KeyplanError):
