@@ -31,6 +31,7 @@ from keyplan.maintenance.migration.functions import Conversion, Resolution, Tran
 from keyplan.maintenance.migration.marks import layout_key, migration_id, seen_state, state_key, states_of
 from keyplan.maintenance.migration.moved_keys import moved_keys
 from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep, TableWork
+from keyplan.maintenance.migration.root_history import is_current_layout
 from keyplan.maintenance.migration.run_state import LEFT, left_layout
 from keyplan.maintenance.migration.survey import Survey, survey_index, survey_table
 from keyplan.maintenance.migration.table_layouts import ConversionStage, conversion_stage
@@ -134,7 +135,9 @@ class _Planner:
         if is_cleaned:
             # Why again: a program of the old layout came back and wrote. What was converted where it stood is done.
             works = [work for work in works if work.is_moving and counts[work.name]]
-            if not works:
+            with self._engine.snapshot() as snapshot:
+                is_current = is_current_layout(snapshot, self._new)
+            if not works or not is_current:
                 return MigrationPlan(self._old, self._new, identity, changes, (), (), is_over=True)
         works = [work for work in works if work.is_moving or work.route.has_other_values]
         for work in works:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from keyplan.engine import Commit, Delete, Engine, Guard, Put, Snapshot
 from keyplan.jobs import as_read
+from keyplan.layout import BoundLayout, pair_items
 from keyplan.maintenance.definitions import table_definition
 from keyplan.maintenance.migration.marks import (
     MigrationState,
@@ -17,10 +18,21 @@ from keyplan.maintenance.migration.marks import (
     layout_key,
     next_history_key,
     root_key,
+    states_in,
 )
 from keyplan.maintenance.migration.plan import MigrationPlan
 
-__all__ = ["Remembered", "began", "contracted", "ended", "history_of", "layouts_at", "remember_layout", "switched"]
+__all__ = [
+    "Remembered",
+    "began",
+    "contracted",
+    "ended",
+    "history_of",
+    "is_current_layout",
+    "layouts_at",
+    "remember_layout",
+    "switched",
+]
 
 
 class Remembered(NamedTuple):
@@ -43,6 +55,15 @@ def layouts_at(snapshot: Snapshot, root: bytes) -> RootLayouts | None:
     entry = snapshot.get(root_key(root))
     found: RootLayouts | None = None if entry is None else decoded(entry)
     return found
+
+
+def is_current_layout(snapshot: Snapshot, layout: BoundLayout) -> bool:
+    """Whether programs may use a layout at its root now, as far as the store knows.
+
+    Why asked: records at the old place of a migration that is over are an old program's only as long as no later layout has it.
+    """
+    found = layouts_at(snapshot, layout.root)
+    return found is None or layout.fingerprint in found.layouts
 
 
 def history_of(engine: Engine, root: bytes) -> list[PastMigration]:
@@ -70,20 +91,46 @@ def switched(plan: MigrationPlan, snapshot: Snapshot) -> Remembered:
 def remember_layout(engine: Engine, plan: MigrationPlan) -> None:
     """Write down that programs of the new layout may use a root where nothing has to be done for them.
 
-    Only where something was migrated before: else nobody asks. Raises CommitConflictError.
+    Only where something was migrated before, and the old layout is one that may be used: else nobody asks, or the plan is of
+    another time. Raises CommitConflictError.
     """
     with engine.snapshot() as snapshot:
         found = layouts_at(snapshot, plan.new.root)
-        if found is None or plan.new.fingerprint in found.layouts:
+        new, old = plan.new.fingerprint, plan.old.fingerprint
+        if found is None or new in found.layouts or old not in found.layouts:
             return
-        remembered = Remembered.of(snapshot, [_layouts(plan.new.root, *found.layouts, plan.new.fingerprint)])
+        mutations = [_layouts(plan.new.root, *found.layouts, new), *_definitions(plan, snapshot).values()]
+        # Why forgotten: the store comes back to the layout from which that one went, and it may be wanted again.
+        mutations += [Delete(entry.key) for entry, state in states_in(snapshot) if _has_left(state, plan.new)]
+        remembered = Remembered.of(snapshot, mutations)
         commit = Commit(tuple(remembered.guards), tuple(remembered.mutations), snapshot.epoch)
     engine.commit(commit)
 
 
+def _has_left(state: MigrationState, layout: BoundLayout) -> bool:
+    """Whether a migration that is over went from this layout."""
+    return state.is_cleaned and (state.old, state.old_root) == (layout.fingerprint, layout.root)
+
+
+def _definitions(plan: MigrationPlan, snapshot: Snapshot) -> dict[bytes, Put | Delete]:
+    """What is remembered of tables, as of the new layout: a table whose records fit both has another definition, perhaps."""
+    pairs = pair_items(plan.old.spec, plan.new.spec).tables
+    mutations: dict[bytes, Put | Delete] = {}
+    for old, new in pairs:
+        raw_key = layout_key(plan.old.root, old.name)
+        entry = snapshot.get(raw_key)
+        if entry is None or decoded(entry).definition != table_definition(plan.old, old.name):
+            continue
+        layout = TableLayout(plan.new.root, new.name, table_definition(plan.new, new.name), decoded(entry).migrations)
+        mutations.setdefault(raw_key, Delete(raw_key))
+        moved = layout_key(plan.new.root, new.name)
+        mutations[moved] = Put(moved, encoded(layout))
+    return mutations
+
+
 def contracted(plan: MigrationPlan, snapshot: Snapshot) -> Remembered:
     """What was migrated has the definitions of the new layout."""
-    mutations: dict[bytes, Put | Delete] = {}
+    mutations = _definitions(plan, snapshot)
     for work in plan.tables:
         befores = [layout_key(plan.old.root, table.name) for table in work.route.sources]
         done: tuple[bytes, ...] = ()

@@ -46,7 +46,7 @@ from keyplan.maintenance.migration.marks import (
     turn_key,
 )
 from keyplan.maintenance.migration.plan import MigrationPlan
-from keyplan.maintenance.migration.root_history import Remembered, began, contracted, ended
+from keyplan.maintenance.migration.root_history import Remembered, began, contracted, ended, is_current_layout
 from keyplan.maintenance.migration.table_layouts import ConversionStage, conversion_stage, layouts_of
 from keyplan.store import IndexStage, IndexState, index_state_key, index_state_value
 
@@ -208,7 +208,9 @@ def _obstacles(plan: MigrationPlan, state: MigrationState | None, snapshot: Snap
             yield f"another migration of this root is under way: {other.old} to {other.new}"
         if state is None and left_layout(entry, other, plan.id, plan.old):
             yield LEFT
-    if plan.reopens if state is None else state.is_cleaned and not plan.reopens:
+    if (plan.reopens if state is None else state.is_cleaned and not plan.reopens) or (
+        state is not None and state.is_cleaned and not is_current_layout(snapshot, plan.new)
+    ):
         yield _OVER
     elif state is None:
         for work in plan.tables:
