@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import keyplan
-from keyplan.engine import Commit, MemoryEngine, Put, WrappedEngine
+from keyplan.engine import Commit, Delete, MemoryEngine, Put, WrappedEngine
 from keyplan.errors import CommitOutcomeUnknownError, MigrationRefusedError
 from keyplan.jobs import Progress
 from keyplan.layout import Counter, Index, Layout, Table, Unique
@@ -327,6 +327,25 @@ def test_a_record_that_an_old_program_deletes_after_the_switch_takes_its_copy_al
     cleaned(store, Old, Moved)
     assert [key.number for key, _ in Moved(store).boxes.list()] == [0, 2, 3, 4]
     assert list(check(store, Moved(store))) == []
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_new_record_keeps_the_entries_that_an_old_program_takes_along(store: Store, is_late: bool) -> None:  # noqa: FBT001
+    old, new = fill(store), Moved(store)
+    box = Box("nine", ["blue"])
+    old.boxes.insert(Shelf("b", 9), box)
+    if is_late:
+        switched(store, Old, Moved)
+        new.boxes.put(Shelf("b", 9), box)
+    else:
+        new.boxes.insert(Shelf("b", 9), box)
+    old.boxes.delete(Shelf("b", 9))
+    new.boxes.put(Shelf("c", 1), Box("other", ["blue"]))
+    store.engine.commit(Commit((), (Delete(b"/s/by-tag/blue/c/1"),)))
+    assert switched(store, Old, Moved).is_settled
+    cleaned(store, Old, Moved, accepts=["gone:boxes"])
+    assert list(check(store, new)) == []
+    assert new.boxes.get(Shelf("c", 1)) is not None
 
 
 def test_a_copy_that_vanishes_during_the_clean_up_leaves_its_record(store: Store) -> None:

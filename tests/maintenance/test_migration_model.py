@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from keyplan.engine import MemoryEngine
@@ -52,6 +52,7 @@ class Sides:
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(acts=st.lists(ACTS, max_size=14))
+@example(acts=[("old", 0, 0), ("new", 0, 0), ("old", 0, None)])
 def test_any_order_of_writers_and_runs_merges_as_the_model_does(acts: list[tuple[str, int, int | None]]) -> None:
     model = [Sides() for _ in range(3)]
     with Store(MemoryEngine()) as store:

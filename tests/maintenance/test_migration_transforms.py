@@ -174,6 +174,23 @@ def test_a_consent_says_which_side_holds_where_both_have_changed(store: Store, s
     assert not [key for key in dump(store) if key[:3] == b"\x00km" and key[3:4] in b"mo"]
 
 
+def test_two_records_that_lead_to_one_that_stands_are_not_both_taken_for_it(store: Store, shop: Shop) -> None:
+    def clash(_: int, order: Order) -> Keyed:
+        return Keyed(Placed(order.customer, 0), order)
+
+    transform = Transform(clash, "tests:clash", ("orders",), ("orders",))
+    options = {"transforms": [transform], "accepts": ["new:orders"]}
+    shop.orders.delete(2)
+    shop.orders.delete(1)
+    shop.orders.delete(3)
+    later = plan(store, Shop, Split, **options)
+    Split(store).orders.insert(Placed("c0", 0), Order("c0", ["new"], "new"))
+    shop.orders.insert(2, Order("c0", [], "no2"))
+    report = migrate(store, later, is_switched=True, backoff=NO_WAIT)
+    assert [contest.old_key for contest in report.contested] == [b"/shop/orders/2"]
+    assert not report.is_settled
+
+
 def test_a_plan_says_whom_shared_unique_entries_serve(store: Store, shop: Shop) -> None:
     steps = [step.what for step in plan(store, Shop, Sharing, transforms=[SPLIT]).steps if step.item == "by_number"]
     assert any("programs of the new layout come after the switch" in what for what in steps)

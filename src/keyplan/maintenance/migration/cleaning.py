@@ -18,6 +18,7 @@ from keyplan.maintenance.migration.batching import Batches, gone_batches, unit_b
 from keyplan.maintenance.migration.driver import move_counter
 from keyplan.maintenance.migration.marks import Stage, TableStage, seen_state
 from keyplan.maintenance.migration.merge import Contest, Merger
+from keyplan.maintenance.migration.new_entries import EntryGiver, new_batches
 from keyplan.maintenance.migration.pausing import PauseCheck
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.removal import Remover
@@ -168,6 +169,10 @@ class _Cleaning:
         # Why: an old program that deleted its record after the switch has left what was made of it, and the mark that says so.
         for gone in self._stops.each(gone_batches(self._engine, self._plan.id, work.route)):
             for decision in batches.decide(merger, gone):
+                if decision.contest is not None:
+                    self._leave(decision.contest)
+        for keys in self._stops.each(new_batches(self._engine, work.route)):
+            for decision in batches.decide(EntryGiver(work.route), keys):
                 if decision.contest is not None:
                     self._leave(decision.contest)
 

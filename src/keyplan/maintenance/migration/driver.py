@@ -21,6 +21,7 @@ from keyplan.maintenance.migration.batching import Batches, gone_batches, unit_b
 from keyplan.maintenance.migration.losers import resolved
 from keyplan.maintenance.migration.marks import Stage, TableStage, cursor_key, decoded, mark_range
 from keyplan.maintenance.migration.merge import Contest, Decision, Merger, Outcome
+from keyplan.maintenance.migration.new_entries import EntryGiver, new_batches
 from keyplan.maintenance.migration.pausing import PauseCheck
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.root_history import remember_layout, switched
@@ -145,6 +146,7 @@ class _Run:
         for work in self._plan.tables:
             if work.is_moving:
                 self._carry_over(run, work)
+                self._give_entries(run, work)
             elif self._is_switched:
                 self._convert(run, work)
         if self._is_switched:
@@ -239,6 +241,16 @@ class _Run:
 
     def _batches(self, key_range: KeyRange) -> Iterator[list[Entry]]:
         return self._stops.each(batches_of(self._engine, key_range, _BATCH_RECORDS_MAX))
+
+    def _give_entries(self, run: Run, work: TableWork) -> None:
+        """Give new records the entries that an old program has taken along with its own, once none writes any more."""
+        batches = Batches(run, self._backoff, self._pace)
+        for keys in self._stops.each(new_batches(self._engine, work.route)) if self._is_switched else ():
+            for decision in batches.decide(EntryGiver(work.route), keys):
+                if decision.outcome is not Outcome.UNCHANGED:
+                    self._report.count(decision.outcome)
+                if decision.contest is not None and len(self._report.contested) < _CONTESTS_MAX:
+                    self._report.contested.append(decision.contest)
 
     # ---- counters and indexes ----------------------------------------------------------------------------------------------
 

@@ -212,7 +212,12 @@ class Merger:
         entries = {one.raw_key: Entry(one.raw_key, one.raw_value, 0, 0, 0, sides.lease) for one in made}
         decision = self._ahead(sides, [Copy(raw_key, digest_of(entry)) for raw_key, entry in entries.items()])
         assert decision.commit is not None
-        guards = [as_read(one.raw_key, read.get(one.raw_key)) for one in made]
+        keys = [one.raw_key for one in made]
+        if self._route.keeps_origins:
+            # Why: no record is written here, by which two units that both lead here would see one another.
+            keys += [origin_key(self._migration, one.raw_key) for one in made]
+        read.fetch(keys)
+        guards = [as_read(raw_key, read.get(raw_key)) for raw_key in keys]
         commit = Commit((*decision.commit.guards, *guards), decision.commit.mutations, decision.commit.epoch)
         return Decision(decision.outcome, commit)
 

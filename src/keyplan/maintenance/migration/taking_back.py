@@ -4,48 +4,23 @@ Programs of the new layout have written new records, perhaps; an inverse takes t
 what both sides have changed, is left to a person. Only then are the new records removed, each as its mark says.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from keyplan.engine import Commit, Delete, Entry, Guard, Mutation, Put
+from keyplan.engine import Delete, Entry, Put
 from keyplan.errors import UniqueViolationError
-from keyplan.jobs import Lookup, as_read
+from keyplan.jobs import Lookup
+from keyplan.maintenance.migration.drafting import Draft
 from keyplan.maintenance.migration.functions import UNREADABLE, Converted
 from keyplan.maintenance.migration.marks import Copy, Mark, digest_of, encoded, mark_key, origin_key
 from keyplan.maintenance.migration.merge import Contest, Decision, Outcome
 from keyplan.maintenance.migration.route import Route, stored_entries, table_of
 from keyplan.maintenance.migration.sides import Sides, origin_of
-from keyplan.store import IndexEntry, RecordState, Write, keys_to_observe, plan_writes
+from keyplan.store import IndexEntry, RecordState, Write
 
 __all__ = ["Discarder", "NewRecords", "Returner", "Withdrawer"]
 
 _LOST: Final = "a program of the new layout wrote it, and it would be lost"
-
-
-@dataclass
-class _Draft:
-    """A commit in the making."""
-
-    read: Lookup
-    guards: dict[bytes, Guard] = field(default_factory=dict)
-    mutations: dict[bytes, Mutation] = field(default_factory=dict)
-
-    def write(self, writes: Sequence[Write], kept: Iterable[bytes] = ()) -> None:
-        """Plan writes; records of `kept` stay as they are, with their history, and get the entries that they lack."""
-        keys = [raw_key for write in writes for raw_key in keys_to_observe(write)]
-        self.read.fetch(keys)
-        plan = plan_writes(writes, {raw_key: self.read.get(raw_key) for raw_key in keys})
-        self.guards |= plan.guards
-        self.mutations |= plan.mutations
-        for raw_key in kept:
-            self.mutations.pop(raw_key, None)
-        for raw_key in self.mutations:
-            self.guards.setdefault(raw_key, as_read(raw_key, self.read.get(raw_key)))
-
-    def commit(self, sides: Sides) -> Commit:
-        """The commit, guarded by both sides as well."""
-        return Commit(tuple({**sides.guards, **self.guards}.values()), tuple(self.mutations.values()), sides.epoch)
 
 
 class _Decider:
@@ -102,7 +77,7 @@ class _Decider:
             again = self._route.made(back)
             if [(one.raw_key, one.raw_value) for one in again] != [(entry.key, entry.value)]:
                 return _left(sides.unit, entry.key, "its inverse does not lead back to it")
-            draft = _Draft(read)
+            draft = Draft(read)
             old = self._old_writes(sides, made, entry.lease)
             draft.write([self._without(entry, old), *old], kept=[entry.key])
         except UniqueViolationError as error:
@@ -114,7 +89,7 @@ class _Decider:
         if self._route.keeps_origins and entry.key not in sides.copies:
             place = origin_key(self._migration, entry.key)
             draft.mutations[place] = Put(place, sides.unit)
-        return Decision(Outcome.RETURNED, draft.commit(sides))
+        return Decision(Outcome.RETURNED, draft.commit(sides.guards))
 
     def _without(self, entry: Entry, others: Sequence[Write]) -> Write:
         """A write by which a new record stays, and gives up the unique entries that others have under the same keys."""
@@ -219,10 +194,9 @@ class Discarder(_Decider):
             return Decision(Outcome.UNCHANGED)
         if not self._takes_loss:
             return _left(unit, unit, "it was written while the migration was rolled back: give the command again")
-        draft = _Draft(read)
+        draft = Draft(read)
         draft.write([self._removal(entry, {})])
-        commit = Commit(tuple(draft.guards.values()), tuple(draft.mutations.values()), read.epoch)
-        return Decision(Outcome.WITHDRAWN, commit, records=1)
+        return Decision(Outcome.WITHDRAWN, draft.commit({}), records=1)
 
 
 class Withdrawer(_Decider):
@@ -237,7 +211,7 @@ class Withdrawer(_Decider):
             return Decision(Outcome.UNCHANGED)
         if sides.has_new_changed and not (self._takes_loss or (self._takes_vanished and not sides.standing)):
             return _left(unit, next(iter(sides.copies), None), "it was written while it was about to be taken back")
-        draft = _Draft(read)
+        draft = Draft(read)
         try:
             kept = self._route.old_entries(sides.records)
             removals = [self._removal(entry, kept) for entry in sides.standing]
@@ -250,7 +224,7 @@ class Withdrawer(_Decider):
         for raw_key in sides.copies if self._route.keeps_origins else ():
             place = origin_key(self._migration, raw_key)
             draft.mutations[place] = Delete(place)
-        return Decision(Outcome.WITHDRAWN, draft.commit(sides), records=len(sides.standing))
+        return Decision(Outcome.WITHDRAWN, draft.commit(sides.guards), records=len(sides.standing))
 
     def _as_they_are(self, sides: Sides) -> list[Write]:
         """Writes that put back the old records' entries: a unique one may name the new record by now."""
