@@ -67,7 +67,7 @@ WRITING = [
     ("put", "notes", "x", "y"),
     ("delete", "notes", "hello"),
     ("index", "build", "by_tag"),
-    ("migrate", "--from", "tests.cli.layouts:Site", "--to", "tests.cli.layouts:Site", "--yes"),
+    ("migrate", "run", "--from", "tests.cli.layouts:Site", "--to", "tests.cli.layouts:Site", "--yes"),
 ]
 
 

@@ -117,7 +117,8 @@ def _answers(operation: dict[str, Any]) -> Iterator[str]:
 
 
 def _objects(schemas: dict[str, Any]) -> Iterator[str]:
-    for name, schema in schemas.items():
+    # Why sorted: the order in which services are imported is nobody's promise.
+    for name, schema in sorted(schemas.items()):
         yield f"### {name}\n"
         if schema.get("description"):
             yield f"{schema['description']}\n"

@@ -1,6 +1,6 @@
 """Lists of key spaces, filtered and paged, what of others a conflict tells, and whose a raw key is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from keyplan.errors import (
@@ -42,7 +42,7 @@ LIST_LIMIT_MAX: Final = 1_000
 AUDIT_LIMIT_MAX: Final = 1_000
 """As many entries of the audit log are read at once, for the same reason."""
 
-_ASKED_FOR: Final = {
+_ASKED_FOR: Final[Mapping[type[KeySpaceConflictError], tuple[str, ...]]] = {
     KeySpaceExistsError: ("name",),
     OwnerConflictError: ("name", "application"),
     PrefixInUseError: ("prefix",),
