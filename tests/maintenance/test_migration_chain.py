@@ -18,7 +18,7 @@ from tests.maintenance.evolving import NO_WAIT
 from tests.maintenance.layouts import dump
 from tests.maintenance.shapes import CHANGES, FIRST, Change, Record, Shape, changed, key_of, layout_of, record_class
 
-EXAMPLES = int(os.environ.get("KEYPLAN_CHAINS", "150"))
+EXAMPLES = int(os.environ.get("KEYPLAN_CHAINS", "100"))
 """Chains that are tried; hours' worth of them by the environment."""
 
 OLD_NAMES, NEW_NAMES = ("a", "b", "c"), ("d", "e", "f")
