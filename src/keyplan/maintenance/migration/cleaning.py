@@ -7,7 +7,6 @@ over first, and one that cannot be is left and reported.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 from keyplan.engine import Delete
 from keyplan.errors import CommitConflictError, MigrationRefusedError
@@ -17,7 +16,7 @@ from keyplan.maintenance.index_states import read_index_state
 from keyplan.maintenance.migration.batching import Batches, gone_batches, unit_batches, winner
 from keyplan.maintenance.migration.driver import move_counter
 from keyplan.maintenance.migration.marks import Stage, TableStage, seen_state
-from keyplan.maintenance.migration.merge import Contest, Merger
+from keyplan.maintenance.migration.merge import CONTESTS_MAX, Contest, Merger
 from keyplan.maintenance.migration.new_entries import EntryGiver, new_batches
 from keyplan.maintenance.migration.pausing import PauseCheck
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
@@ -36,8 +35,6 @@ from keyplan.maintenance.migration.verify import Verification, verify_table
 from keyplan.store import Backoff, IndexStage, Store, index_state_key
 
 __all__ = ["CleanUpReport", "clean_up_migration"]
-
-_CONTESTS_MAX: Final = 100
 
 
 @dataclass
@@ -219,7 +216,7 @@ class _Cleaning:
     # ---- the report -------------------------------------------------------------------------------------------------------
 
     def _leave(self, contest: Contest) -> None:
-        if len(self._report.left) < _CONTESTS_MAX:
+        if len(self._report.left) < CONTESTS_MAX:
             self._report.left.append(contest)
 
     def _tell(self, item: str, records: int) -> None:

@@ -20,7 +20,7 @@ from keyplan.maintenance.index_states import read_index_state
 from keyplan.maintenance.migration.batching import Batches, gone_batches, unit_batches, winner
 from keyplan.maintenance.migration.losers import resolved
 from keyplan.maintenance.migration.marks import Stage, TableStage, cursor_key, decoded, mark_range
-from keyplan.maintenance.migration.merge import Contest, Decision, Merger, Outcome
+from keyplan.maintenance.migration.merge import CONTESTS_MAX, Contest, Decision, Merger, Outcome
 from keyplan.maintenance.migration.new_entries import EntryGiver, new_batches
 from keyplan.maintenance.migration.pausing import PauseCheck
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
@@ -44,9 +44,6 @@ _PASSES_MAX: Final = 8
 
 So a run beside them ends as soon as a pass leaves more than half of what the one before it left.
 """
-
-_CONTESTS_MAX: Final = 100
-"""Why: memory; what is beyond it is told when these are settled."""
 
 
 @dataclass
@@ -176,7 +173,7 @@ class _Run:
             for decision in batches.decide(merger, own):
                 if decision.outcome is not Outcome.UNCHANGED:
                     self._report.count(decision.outcome)
-                if decision.contest is not None and len(self._report.contested) < _CONTESTS_MAX:
+                if decision.contest is not None and len(self._report.contested) < CONTESTS_MAX:
                     self._report.contested.append(decision.contest)
 
     def _converted(self, run: Run, work: TableWork) -> None:
@@ -212,7 +209,7 @@ class _Run:
                     if number == 0 or decision.outcome is not Outcome.UNCHANGED:
                         self._report.count(decision.outcome)
                     written += decision.commit is not None
-                    if decision.contest is not None and len(contests) < _CONTESTS_MAX:
+                    if decision.contest is not None and len(contests) < CONTESTS_MAX:
                         contests.append(decision.contest)
             is_done = not written and not start
             start = b""
@@ -249,7 +246,7 @@ class _Run:
             for decision in batches.decide(EntryGiver(work.route), keys):
                 if decision.outcome is not Outcome.UNCHANGED:
                     self._report.count(decision.outcome)
-                if decision.contest is not None and len(self._report.contested) < _CONTESTS_MAX:
+                if decision.contest is not None and len(self._report.contested) < CONTESTS_MAX:
                     self._report.contested.append(decision.contest)
 
     # ---- counters and indexes ----------------------------------------------------------------------------------------------

@@ -27,8 +27,11 @@ from keyplan.maintenance.migration.route import Route, stored_entries, table_of
 from keyplan.maintenance.migration.sides import Sides, keys_read, origin_of
 from keyplan.store import IndexEntry, RecordState, Write, keys_to_observe, plan_writes
 
-__all__ = ["TAKEN", "Contest", "Decision", "Merger", "Outcome", "Side"]
+__all__ = ["CONTESTS_MAX", "TAKEN", "Contest", "Decision", "Merger", "Outcome", "Side"]
 
+
+CONTESTS_MAX: Final = 100
+"""How many a report names. Why: memory; what is beyond it is told when these are settled."""
 
 TAKEN: Final = "another old record has become the one at its new key"
 

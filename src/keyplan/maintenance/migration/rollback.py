@@ -8,7 +8,6 @@ indexes that only the new layout has, and the marks.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 from msgspec import structs
 
@@ -21,7 +20,7 @@ from keyplan.maintenance.index_build import build_index
 from keyplan.maintenance.index_states import read_index_state
 from keyplan.maintenance.migration.batching import Batches, Decider
 from keyplan.maintenance.migration.marks import MigrationState, Stage, TableStage, decoded, mark_range, seen_state
-from keyplan.maintenance.migration.merge import Contest, Outcome
+from keyplan.maintenance.migration.merge import CONTESTS_MAX, Contest, Outcome
 from keyplan.maintenance.migration.pausing import PauseCheck
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.run_state import Run, claim_obstacles, refuse_readers, take_over, undo_run
@@ -30,9 +29,6 @@ from keyplan.maintenance.migration.taking_back import Discarder, NewRecords, Ret
 from keyplan.store import Backoff, Store, index_state_key
 
 __all__ = ["RollbackReport", "roll_back_migration"]
-
-_CONTESTS_MAX: Final = 100
-"""Why: memory; what is beyond it is told when these are settled."""
 
 
 @dataclass
@@ -166,7 +162,7 @@ class _Rollback:
         committer = Batches(run, self._backoff, self._pace)
         for units in self._stops.each(batches):
             for decision in committer.decide(decider, units):
-                if decision.contest is not None and len(self._report.left) < _CONTESTS_MAX:
+                if decision.contest is not None and len(self._report.left) < CONTESTS_MAX:
                     self._report.left.append(decision.contest)
                 self._report.returned += decision.outcome is Outcome.RETURNED
                 self._report.records += decision.records

@@ -21,6 +21,7 @@ from keyplan.maintenance.migration.marks import (
     states_in,
 )
 from keyplan.maintenance.migration.plan import MigrationPlan
+from keyplan.maintenance.migration.table_layouts import recorded
 
 __all__ = [
     "Remembered",
@@ -132,18 +133,12 @@ def contracted(plan: MigrationPlan, snapshot: Snapshot) -> Remembered:
     """What was migrated has the definitions of the new layout."""
     mutations = _definitions(plan, snapshot)
     for work in plan.tables:
-        befores = [layout_key(plan.old.root, table.name) for table in work.route.sources]
-        done: tuple[bytes, ...] = ()
-        for before in snapshot.get_many(befores):
-            # Why: a migration that is done again, after its layout was left, has one place, the last.
-            done = (*done, *(() if before is None else decoded(before).migrations))
-        mutations |= {raw_key: Delete(raw_key) for raw_key in befores if snapshot.get(raw_key) is not None}
+        keys = [layout_key(plan.old.root, table.name) for table in work.route.sources]
+        befores = snapshot.get_many(keys)
+        mutations |= {entry.key: Delete(entry.key) for entry in befores if entry is not None}
         for table in work.route.targets:
-            migrations = (*dict.fromkeys(one for one in done if one != plan.id), plan.id)
-            definition = table_definition(plan.new, table.name)
-            layout = TableLayout(plan.new.root, table.name, definition, migrations)
-            raw_key = layout_key(plan.new.root, table.name)
-            mutations[raw_key] = Put(raw_key, encoded(layout))
+            put = recorded(plan, table.name, *befores)
+            mutations[put.key] = put
     return Remembered.of(snapshot, mutations.values())
 
 

@@ -45,10 +45,10 @@ def conversion_stage(before: Entry | None, migration: bytes, old: str, new: str)
     return ConversionStage.DONE if is_done else ConversionStage.FOREIGN
 
 
-def recorded(plan: MigrationPlan, table: str, before: Entry | None) -> Put:
-    """Return the put that says that this migration has converted the table."""
-    done = () if before is None else decoded(before).migrations
+def recorded(plan: MigrationPlan, table: str, *befores: Entry | None) -> Put:
+    """Return the put that says that this migration has brought a table where it is, from what the store said before."""
+    earlier = [one for before in befores if before is not None for one in decoded(before).migrations]
     # Why: a migration that is done again, after its layout was left, has one place, the last.
-    done = tuple(migration for migration in done if migration != plan.id)
-    layout = TableLayout(plan.new.root, table, table_definition(plan.new, table), (*done, plan.id))
+    migrations = (*dict.fromkeys(one for one in earlier if one != plan.id), plan.id)
+    layout = TableLayout(plan.new.root, table, table_definition(plan.new, table), migrations)
     return Put(layout_key(plan.new.root, table), encoded(layout))
