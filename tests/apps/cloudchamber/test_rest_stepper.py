@@ -11,7 +11,7 @@ from starlette.requests import Request
 from keyplan.apps.cloudchamber.records import User
 from keyplan.apps.cloudchamber.refusals import RefusedError
 from keyplan.apps.cloudchamber.sessions import AuthenticatedRequest, SessionTable
-from keyplan.apps.cloudchamber.stepper import Stepper
+from keyplan.apps.cloudchamber.stepper import RATE_MAX, Stepper
 from keyplan.apps.cloudchamber.waiting import Waiting, Wakeup
 from keyplan.errors import AccessDeniedError
 from keyplan.layout import Versioned
@@ -48,14 +48,13 @@ def match(epoch: int) -> dict[str, str]:
 
 
 def test_time_stands_at_0_until_somebody_steps_it(site: Site) -> None:
-    """Zero values are left out: `now` is absent at tick 0, and so is all of the answer to a step of none."""
+    """Zero values are left out: `now` is absent at tick 0, and so is all that is told of it alone."""
 
     async def act(site: Site) -> None:
         admin = await site.logged_in()
         begun = await admin.get("/API/Stepper/")
         assert (begun.json(), begun.headers["etag"]) == (MANUAL, '"1"')
         assert (await admin.get(f"{STEPPER}/now")).json() == {}
-        assert (await admin.put(f"{STEPPER}?advance=0")).json() == {}
         site.clock.advance(1800)
         assert (await admin.put(f"{STEPPER}?advance")).json() == {"ticks": "1"}
         assert (await admin.put(f"{STEPPER}?advance=")).json() == {"ticks": "2"}
@@ -66,29 +65,36 @@ def test_time_stands_at_0_until_somebody_steps_it(site: Site) -> None:
     site.run(act)
 
 
-NO_CHANGES = (
-    "",
-    "speed=2",
-    "advance=-1",
-    "advance=x",
-    "advance=1.5",
-    "advance=9223372036854775808",
-    "advance=1&mode=manual",
-    "mode=",
-    "mode=measured",
-    "mode=automatic:",
-    "mode=automatic:-1",
-    "mode=automatic:x",
-    "mode=automatic:999999999999",
-)
+RATE = 'requested rate "{}" could not be parsed as a positive decimal number'
+MODE = "mode \"{}\" is invalid.  Supported modes are 'manual' and 'automatic'"
+NO_CHANGES = {
+    "advance=0": RATE.format("0"),
+    "advance=-1": RATE.format("-1"),
+    "advance=two": RATE.format("two"),
+    "advance=1.5": RATE.format("1.5"),
+    "advance=9223372036854775808": RATE.format("9223372036854775808"),
+    "mode=": MODE.format(""),
+    "mode=badChoice": MODE.format("badChoice"),
+    "mode=Manual": MODE.format("Manual"),
+    "mode=manual=10": "manual mode does not accept additional arguments",
+    "mode=automatic:": RATE.format(""),
+    "mode=automatic:0": RATE.format("0"),
+    "mode=automatic:-1": RATE.format("-1"),
+    "mode=automatic:x": RATE.format("x"),
+    "mode=automatic:1:2": RATE.format("1:2"),
+    "mode=automatic:1000000001": RATE.format("1000000001"),
+}
 
 
-def test_what_is_no_step_and_no_mode_is_refused_and_changes_nothing(site: Site) -> None:
+def test_what_is_no_step_and_no_mode_is_refused_in_the_originals_words_and_changes_nothing(site: Site) -> None:
     async def act(site: Site) -> None:
         admin = await site.logged_in()
-        for query in NO_CHANGES:
+        for query, text in NO_CHANGES.items():
             refused = await admin.put(f"{STEPPER}?{query}", headers=match(1))
-            assert (refused.status_code, refused.text[:14]) == (400, "CloudChamber: "), query
+            assert (refused.status_code, refused.text) == (400, f"CloudChamber: {text}\n"), query
+        for query in ("", "?speed=2"):
+            nowhere = await admin.put(f"{STEPPER}{query}", headers=match(1))
+            assert (nowhere.status_code, nowhere.text) == (404, "404 page not found\n")
         assert (await admin.get(STEPPER)).json() == MANUAL
 
     site.run(act)
@@ -111,11 +117,14 @@ def test_a_change_of_mode_begins_an_epoch_and_matches_the_last_one(site: Site) -
         admin = await site.logged_in()
         first = await admin.put(f"{STEPPER}?mode=automatic:5", headers=match(1))
         assert (first.json(), first.headers["etag"]) == (
-            {"policy": "Measured", "measuredDelay": "5s", "epoch": "2"},
+            {"policy": "Measured", "measuredDelay": "0.200s", "epoch": "2"},
             '"2"',
         )
         stale = await admin.put(f"{STEPPER}?mode=manual", headers=match(1))
-        assert (stale.status_code, stale.text) == (400, "CloudChamber: epoch 1 is not the stepper's, which is 2\n")
+        assert (stale.status_code, stale.text) == (
+            400,
+            "CloudChamber: Set simulated time policy operation failed\n",
+        )
         for header in (
             {},
             {"If-Match": "*"},
@@ -123,9 +132,15 @@ def test_a_change_of_mode_begins_an_epoch_and_matches_the_last_one(site: Site) -
             match(-2),
         ):  # 3 the original took: it may be of another server's life
             assert (await admin.put(f"{STEPPER}?mode=manual", headers=header)).status_code == 400
-        anew = await admin.put(f"{STEPPER}?mode=Manual", headers={"If-Match": "-1"})
+        anew = await admin.put(f"{STEPPER}?mode=manual", headers={"If-Match": "-1"})
         assert (anew.json(), anew.headers["etag"]) == ({**MANUAL, "epoch": "3"}, '"3"')
-        for mode, delay in (("automatic", "1s"), ("AUTOMATIC=0", "1s"), ("automatic=7", "7s")):
+        for mode, delay in (
+            ("automatic", "1s"),
+            ("automatic:1", "1s"),
+            ("automatic=10", "0.100s"),
+            ("automatic:3", "0.333333333s"),
+            ("automatic:1000000000", "0.000000001s"),
+        ):
             answer = await admin.put(f"{STEPPER}?mode={mode}", headers={"If-Match": "-1"})
             assert answer.json()["measuredDelay"] == delay
 
@@ -137,8 +152,10 @@ def test_in_automatic_mode_ticks_pass_by_themselves_and_cannot_be_stepped(site: 
         admin = await site.logged_in()
         await admin.put(f"{STEPPER}?advance=3")
         await admin.put(f"{STEPPER}?mode=automatic:10", headers=match(1))
-        site.clock.advance(29)
+        site.clock.advance(0.29)
         assert (await admin.get(f"{STEPPER}/now")).json() == {"ticks": "5"}
+        site.clock.advance(5)
+        assert (await admin.get(f"{STEPPER}/now")).json() == {"ticks": "55"}
         refused = await admin.put(f"{STEPPER}?advance")
         assert (refused.status_code, refused.text) == (
             409,
@@ -146,29 +163,31 @@ def test_in_automatic_mode_ticks_pass_by_themselves_and_cannot_be_stepped(site: 
         )
         await admin.put(f"{STEPPER}?mode=manual", headers=match(2))
         site.clock.advance(100)
-        assert (await admin.put(f"{STEPPER}?advance")).json() == {"ticks": "6"}
+        assert (await admin.put(f"{STEPPER}?advance")).json() == {"ticks": "56"}
 
     site.run(act)
 
 
 def test_now_after_a_tick_waits_for_the_next(site: Site) -> None:
-    """`now?after=t` is answered when tick > t; who waits is counted; a negative t is a 400."""
+    """`now?after=t` is answered when tick > t, with the whole status; who waits is counted; a negative t is a 400."""
 
     async def act(site: Site) -> None:
         admin = await site.logged_in()
         await admin.put(f"{STEPPER}?advance=3")
-        assert (await admin.get(f"{STEPPER}/now?after=2")).json() == {"ticks": "3"}
+        assert (await admin.get(f"{STEPPER}/now?after=2")).json() == {**MANUAL, "now": "3"}
         waiting = [asyncio.create_task(admin.get(f"{STEPPER}/now?after={tick}")) for tick in (3, 5)]
         await until("2", admin)
         await admin.put(f"{STEPPER}?advance")
-        assert (await waiting[0]).json() == {"ticks": "4"}
+        assert (await waiting[0]).json() == {**MANUAL, "now": "4", "waiterCount": "1"}
         await until("1", admin)
         assert not waiting[1].done()
         await admin.put(f"{STEPPER}?mode=automatic:10", headers=match(1))
-        site.clock.advance(20)
-        assert (await waiting[1]).json() == {"ticks": "6"}
+        site.clock.advance(0.2)
+        assert (await waiting[1]).json() == {"policy": "Measured", "measuredDelay": "0.100s", "now": "6", "epoch": "2"}
         for after in ("-1", "x", ""):
-            assert (await admin.get(f"{STEPPER}/now?after={after}")).status_code == 400
+            refused = await admin.get(f"{STEPPER}/now?after={after}")
+            problem = f'the "after" field\'s value "{after}" could not be parsed as a positive decimal number'
+            assert (refused.status_code, refused.text) == (400, f"CloudChamber: {problem}\n")
 
     site.run(act)
 
@@ -195,7 +214,14 @@ def test_stepping_takes_a_right_and_reading_a_session(site: Site) -> None:
         for query in ("advance", "mode=manual", "nonsense"):
             assert (await sitter.put(f"{STEPPER}?{query}", headers=match(1))).status_code == 403
             assert (await nobody.put(f"{STEPPER}?{query}", headers=match(1))).status_code == 403
-        for path in (STEPPER, f"{STEPPER}/now", "/api/watch", "/api/logs", "/api/logs/policy", "/api/faults"):
+        for path in (
+            STEPPER,
+            f"{STEPPER}/now",
+            "/api/watch",
+            "/api/logs?from=-1&for=9",
+            "/api/logs/policy",
+            "/api/faults",
+        ):
             assert (await sitter.get(path)).status_code == 200
             refused = await nobody.get(path)
             assert (refused.status_code, refused.text) == (403, "CloudChamber: no session active\n")
@@ -258,12 +284,16 @@ def test_a_principal_whose_grant_has_gone_is_not_told_that_it_is_over() -> None:
     asyncio.run(act())
 
 
-def test_a_stepper_tells_when_its_next_tick_comes() -> None:
+def test_a_stepper_tells_when_a_tick_comes_and_no_rate_makes_that_at_once() -> None:
     clock = FakeClock()
     stepper = Stepper(clock)
-    assert stepper.seconds_to_next is None
-    stepper.run(10)
-    clock.advance(4)
-    assert stepper.seconds_to_next == pytest.approx(6)
+    assert stepper.seconds_until(1) is None
+    stepper.run(4)
+    clock.advance(0.1)
+    assert stepper.seconds_until(1) == pytest.approx(0.15)
+    assert stepper.seconds_until(5) == pytest.approx(1.15)
+    assert stepper.seconds_until(0) == 0
+    stepper.run(RATE_MAX)
+    assert stepper.seconds_until(10 * RATE_MAX) == pytest.approx(10)
     with pytest.raises(RefusedError):
         stepper.advance(1)

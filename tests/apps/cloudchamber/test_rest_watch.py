@@ -17,7 +17,7 @@ from keyplan.apps.cloudchamber import (
     Workload,
     begin_indexes,
 )
-from keyplan.apps.cloudchamber.traces import Traces
+from keyplan.apps.cloudchamber.traces import Trace, Traces
 from keyplan.apps.cloudchamber.waiting import poll_seconds
 from keyplan.engine import Capability, Commit, Put
 from tests.apps.cloudchamber.site import Site, site_of
@@ -68,10 +68,22 @@ def test_a_watch_without_a_question_is_answered_at_once_and_in_vain_after_a_whil
     async def act(site: Site) -> None:
         admin = await site.logged_in()
         assert await asked(admin, "/api/watch") == {"statusResponse": STATUS}
-        assert await in_vain(site, asked(admin, "/API/Watch/?tick=0&epoch=1")) == {"expired": True}
-        assert await asked(admin, "/api/watch?tick=0&epoch=7") == {"statusResponse": STATUS}
-        assert await asked(admin, "/api/watch?tick=&epoch=") == {"statusResponse": STATUS}
-        for query in ("tick=x", "epoch=1.0", "tick=9223372036854775808", "revision=-1", "revision=x", "revision=99"):
+        assert await in_vain(site, asked(admin, "/API/Watch?tick=0&epoch=1")) == {"expired": True}
+        assert await in_vain(site, asked(admin, "/api/watch?tick=0&epoch=7")) == {"expired": True}
+        assert await asked(admin, "/api/watch?tick=0&epoch=0") == {"statusResponse": STATUS}
+        foo = await admin.get("/api/watch?tick=0&epoch=foo")
+        assert foo.text == ('CloudChamber: the "epoch" field\'s value "foo" could not be parsed as a decimal number\n')
+        assert (await admin.get("/api/watch/")).status_code == 404
+        for query in (
+            "tick=",
+            "epoch=",
+            "tick=x",
+            "epoch=1.0",
+            "tick=9223372036854775808",
+            "revision=-1",
+            "revision=x",
+            "revision=99",
+        ):
             refused = await admin.get(f"/api/watch?{query}")
             assert (refused.status_code, refused.text[:14]) == (400, "CloudChamber: ")
 
@@ -224,41 +236,68 @@ def test_an_engine_that_cannot_watch_says_so(tmp_path: Path) -> None:
 def test_the_log_has_the_requests_and_nothing_that_was_sent(site: Site) -> None:
     async def act(site: Site) -> None:
         admin = await site.logged_in()
-        assert (await admin.get("/api/logs/policy")).json() == {"maxEntriesHeld": "100", "firstId": "1"}
+        assert (await admin.get("/api/logs/policy")).json() == {"maxEntriesHeld": "100"}
         await admin.post("/api/users/Plain", json={"password": "unseen", "enabled": True})
         await admin.get("/api/users/nobody")
-        read = await asked(admin, "/api/logs")
-        told = [
-            (one["id"], one["entry"]["name"], one["entry"]["status"], one["entry"].get("user", ""))
-            for one in read["entries"]
-        ]
-        assert told == [
-            ("1", "PUT /api/users/{name}", "200", ""),
-            ("2", "POST /api/users/{name}", "200", "admin"),
-            ("3", "GET /api/users/{name}", "404", "admin"),
-        ]
-        assert (read["lastId"], "unseen" in str(read)) == ("3", False)
-        assert read["entries"][0]["entry"]["startedAt"] == "2023-11-14T22:13:20.000Z"
-        assert [one["id"] for one in (await asked(admin, "/api/logs?from=1&for=1"))["entries"]] == ["2"]
+        read = await asked(admin, "/api/logs?from=-1&for=100")
+        assert read == {
+            "lastId": "3",
+            "entries": [
+                span(1, "PUT /api/users/{name}", "Change what a user may do; or log in, log out, change the password."),
+                span(2, "POST /api/users/{name}", "Create a user.", user="admin", impact="Create"),
+                span(3, "GET /api/users/{name}", "Read a user.", user="admin", status=404, impact="Read"),
+            ],
+        }
+        assert [one["id"] for one in (await asked(admin, "/api/logs?from=1&for=2"))["entries"]] == ["2", "3"]
         plain = await site.logged_in("plain", "unseen")
         await plain.get("/api/racks/none/blades")
-        seen = await asked(plain, "/api/logs?from=1")
-        assert [one["entry"].get("user", "") for one in seen["entries"]] == ["", "", "", "plain"]
-        for query in ("from=x", "for=0", "for=-1", "for=x"):
-            assert (await admin.get(f"/api/logs?{query}")).status_code == 400
+        seen = await asked(plain, "/api/logs?from=1&for=100")
+        told = [one["entry"]["event"][0]["text"] for one in seen["entries"]]
+        assert told == ["answered 200", "http error 404", "answered 200", 'answered 200, asked by "plain"']
+        for query in ("from=x&for=2", "from=&for=2", "from=1&for=0", "from=1&for=1", "from=1&for=-1", "from=1&for=x"):
+            assert (await admin.get(f"/api/logs?{query}")).status_code == 400, query
+        for query in ("", "?from=1", "?for=100", "/?from=1&for=2"):
+            nowhere = await admin.get(f"/api/logs{query}")
+            assert (nowhere.status_code, nowhere.text) == (404, "404 page not found\n"), query
 
     site.run(act)
+
+
+def span(
+    number: int, name: str, reason: str, *, user: str = "", status: int = 200, impact: str = "Modify"
+) -> dict[str, Any]:
+    """An entry of the log: a span of the original's, with its one event."""
+    outcome = "answered 200" if status < 400 else f"http error {status}"
+    event = {
+        "severity": "Info" if status < 400 else "Warning",
+        "text": f'{outcome}, asked by "{user}"' if user else outcome,
+        "at": "2023-11-14T22:13:20Z",
+    }
+    entry = {
+        "name": name,
+        "spanID": f"{number:016x}",
+        "parentID": "0" * 16,
+        "traceID": f"{number:032x}",
+        "status": "OK: " if status < 400 else f"Error: {outcome}",
+        "event": [event],
+        **({"infrastructure": True} if impact == "Read" else {}),
+        "reason": reason,
+        "startedAt": "2023-11-14T22:13:20Z",
+        "endedAt": "2023-11-14T22:13:20Z",
+        "impacted": [{"impact": impact, "name": "/users"}],
+    }
+    return {"id": str(number), "entry": entry}
 
 
 def test_who_reads_the_log_to_its_end_waits_for_the_next_trace(site: Site) -> None:
     async def act(site: Site) -> None:
         admin = await site.logged_in()
-        waiting = asyncio.create_task(asked(admin, "/api/logs?from=1"))
+        waiting = asyncio.create_task(asked(admin, "/api/logs?from=1&for=9"))
         await is_waiting(waiting)
         await admin.get("/api/faults")
         assert [one["entry"]["name"] for one in (await waiting)["entries"]] == ["GET /api/faults"]
-        assert await in_vain(site, asked(admin, "/api/logs?from=2")) == {"lastId": "2"}
-        assert await asked(admin, "/api/logs?from=77") == {"lastId": "2", "missed": True}
+        assert await in_vain(site, asked(admin, "/api/logs?from=2&for=9")) == {"lastId": "2"}
+        assert await asked(admin, "/api/logs?from=77&for=9") == {"lastId": "2", "missed": True}
 
     site.run(act)
 
@@ -270,8 +309,8 @@ def test_traces_that_made_room_are_missed(tmp_path: Path) -> None:
             assert (await admin.get("/api/faults")).text == "Injection (Root)"
         read = await asked(admin, "/api/logs?from=3&for=2")
         assert (read["missed"], [one["id"] for one in read["entries"]]) == (True, ["6", "7"])
-        assert (await asked(admin, "/api/logs/policy"))["firstId"] == "6"
-        assert "missed" not in await asked(admin, "/api/logs?from=5")
+        assert (await asked(admin, "/api/logs/policy"))["firstId"] == "5"
+        assert "missed" not in await asked(admin, "/api/logs?from=5&for=9")
 
     with site_of("memory:", tmp_path, f"{SETTINGS}simSupport:\n  traceRetentionLimit: 100\n") as site:
         site.run(act)
@@ -281,7 +320,20 @@ def test_no_more_traces_are_kept_than_asked_for() -> None:
     traces = Traces(3)
     assert (traces.first_id, traces.last_id, traces.after(0, 9)) == (1, 0, [])
     for number in range(5):
-        traces.add("GET /", started_at=0, seconds=0, status=200 + number, user="")
+        traces.add(
+            Trace(
+                name="GET /",
+                reason="Read.",
+                module="/racks",
+                method="GET",
+                is_change=False,
+                started_at=0,
+                seconds=0,
+                status=200 + number,
+                tick=0,
+                user="",
+            )
+        )
     assert (traces.first_id, traces.last_id) == (3, 5)
     assert [one.id for one in traces.after(0, 9)] == [3, 4, 5]
     assert [one.status for one in traces.after(3, 1)] == [203]

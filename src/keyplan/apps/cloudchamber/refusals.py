@@ -19,6 +19,7 @@ __all__ = [
     "no_indexes",
     "no_session",
     "no_such_page",
+    "not_a_number",
     "not_found",
     "permission_denied",
     "quoted",
@@ -61,6 +62,12 @@ def no_indexes() -> RefusedError:
 def invalid(text: str) -> RefusedError:
     """What was sent cannot be taken."""
     return RefusedError(400, text)
+
+
+def not_a_number(field: str, given: str, *, is_positive: bool) -> RefusedError:
+    """A word of a query is no number, or is negative where it must not be."""
+    kind = "positive decimal number" if is_positive else "decimal number"
+    return invalid(f"the {quoted(field)} field's value {quoted(given)} could not be parsed as a {kind}")
 
 
 def not_found(kind: str, name: str) -> RefusedError:

@@ -1,5 +1,7 @@
 """The messages that requests and answers carry beyond the stored records."""
 
+from enum import StrEnum
+
 import msgspec
 
 from keyplan.apps.cloudchamber.records import (
@@ -24,6 +26,9 @@ __all__ = [
     "DifferenceList",
     "DifferingField",
     "Empty",
+    "EventAction",
+    "Impact",
+    "ImpactedModule",
     "InstanceCreation",
     "InstanceList",
     "LogAnswer",
@@ -36,12 +41,14 @@ __all__ = [
     "SessionEntry",
     "SessionList",
     "SessionStatus",
+    "Severity",
     "SimulationStatus",
     "StepperStatus",
     "StoreChange",
     "Ticks",
-    "Trace",
     "TraceEntry",
+    "TraceEvent",
+    "TraceSpan",
     "UserDefinition",
     "UserEntry",
     "UserList",
@@ -287,21 +294,85 @@ class WatchAnswer(Message, frozen=True):
     revision: int = 0
 
 
-class Trace(Message, frozen=True):
-    """A request that was answered: its method and route, never what was sent. `user` is told to who manages accounts."""
+class Severity(StrEnum):
+    """How grave an event is."""
+
+    DEBUG = "Debug"
+    INFO = "Info"
+    WARNING = "Warning"
+    ERROR = "Error"
+    FATAL = "Fatal"
+
+
+class EventAction(StrEnum):
+    """What an event does to its span; here it is told and nothing else."""
+
+    TRACE = "Trace"
+    SPAN_START = "SpanStart"
+    ADD_LINK = "AddLink"
+    ADD_IMPACT = "AddImpact"
+
+
+class Impact(StrEnum):
+    """What became of a module."""
+
+    INVALID = "Invalid"
+    READ = "Read"
+    CREATE = "Create"
+    MODIFY = "Modify"
+    DELETE = "Delete"
+    EXECUTE = "Execute"
+
+
+class ImpactedModule(Message, frozen=True):
+    """A part of the API that a span was about."""
+
+    impact: Impact = Impact.INVALID
+    name: str = ""
+
+
+class TraceEvent(Message, frozen=True):
+    """What happened in a span, and at which tick."""
+
+    tick: int = 0
+    severity: Severity = Severity.DEBUG
+    name: str = ""
+    text: str = ""
+    stack_trace: str = ""
+    event_action: EventAction = EventAction.TRACE
+    span_id: str = ""
+    link_id: str = ""
+    at: str = ""
+
+
+class TraceSpan(Message, frozen=True):
+    """A request that was answered: its method and route, never what was sent. A span has one event, its outcome.
+
+    Fields are the original's, also those that are always empty here: strict clients know no others.
+    """
 
     name: str = ""
+    spanID: str = ""  # noqa: N815  # Why: the original's.
+    parentID: str = ""  # noqa: N815  # Why: the original's.
+    traceID: str = ""  # noqa: N815  # Why: the original's.
+    status: str = ""
+    stack_trace: str = ""
+    event: list[TraceEvent] = msgspec.field(default_factory=list)
+    infrastructure: bool = False
+    reason: str = ""
+    starting_link: str = ""
+    linkSpanID: str = ""  # noqa: N815  # Why: the original's.
+    linkTraceID: str = ""  # noqa: N815  # Why: the original's.
     started_at: str = ""
-    milliseconds: float = 0.0
-    status: int = 0
-    user: str = ""
+    ended_at: str = ""
+    impacted: list[ImpactedModule] = msgspec.field(default_factory=list)
 
 
 class TraceEntry(Message, frozen=True):
     """A trace and its number; the next trace has the next number."""
 
     id: int = 0
-    entry: Trace | None = None
+    entry: TraceSpan | None = None
 
 
 class LogAnswer(Message, frozen=True):
@@ -313,7 +384,7 @@ class LogAnswer(Message, frozen=True):
 
 
 class LogPolicy(Message, frozen=True):
-    """How many traces are kept, and the number of the first of them."""
+    """How many traces are kept, and the number after which the first of them comes: what to ask for `from`."""
 
     max_entries_held: int = 0
     first_id: int = 0

@@ -6,8 +6,9 @@ from keyplan.apps.cloudchamber.layout import CloudChamber, InstanceKey
 from keyplan.apps.cloudchamber.records import Instance, InstanceActual, InstanceTarget
 from keyplan.apps.cloudchamber.refusals import RefusedError, not_found, quoted
 from keyplan.apps.cloudchamber.rest_bodies import InstanceCreation, InstanceList, NamedEntry
-from keyplan.apps.cloudchamber.rest_routes import IfMatch, IfMatchOrNone, Name, Who, etag, rest
+from keyplan.apps.cloudchamber.rest_routes import Who, etag, rest
 from keyplan.apps.cloudchamber.rest_stored import ONE_WORKLOAD, WRITES, StoredResource, instance_uri, worded
+from keyplan.apps.cloudchamber.rest_words import IfMatch, IfMatchOrNone, Name
 from keyplan.apps.cloudchamber.workloads import create_instance, delete_instance, list_instances, write_target
 from keyplan.errors import CorruptionError
 from keyplan.operations import PRESENT, Answered, Change, In, Schema, Whole

@@ -3,7 +3,6 @@
 The last two operations look records up by a secondary index: the original has no such routes.
 """
 
-import re
 from collections.abc import Iterable
 from typing import Annotated, Final
 
@@ -11,7 +10,7 @@ from keyplan.apps.cloudchamber.chamber import RackContents
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed
 from keyplan.apps.cloudchamber.layout import BLADE_NUMBER_MAX, BladeKey, InstanceKey
 from keyplan.apps.cloudchamber.records import Capacity, Condition
-from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, no_indexes, not_found, quoted
+from keyplan.apps.cloudchamber.refusals import RefusedError, no_indexes, not_found, quoted
 from keyplan.apps.cloudchamber.rest_bodies import (
     BladeEntry,
     BladeList,
@@ -23,15 +22,14 @@ from keyplan.apps.cloudchamber.rest_bodies import (
     RackView,
     ZoneSummary,
 )
-from keyplan.apps.cloudchamber.rest_routes import Name, Resource, Who, one_of, rest
+from keyplan.apps.cloudchamber.rest_routes import Resource, Who, rest
 from keyplan.apps.cloudchamber.rest_stored import RACKS, blade_uri, instance_uri, rack_uri
+from keyplan.apps.cloudchamber.rest_words import Name, number_of_path, one_of
 from keyplan.operations import In, Schema
 
 __all__ = ["Inventory"]
 
 _ZONE: Final = "standard"
-_WHOLE: Final = re.compile(r"[+-]?[0-9]+")
-_DIGITS_MAX: Final = 18
 
 _RACK: Final = f"{RACKS}/{{rack}}"
 _BLADES: Final = f"{_RACK}/blades"
@@ -135,9 +133,7 @@ def _spellings(name: str) -> list[str]:
 
 def _blade_number(given: str) -> int | None:
     """The blade's number in a path; None for one that no blade can have. Raises RefusedError (400) for no number."""
-    if not _WHOLE.fullmatch(given):
-        raise invalid(f"blade id {quoted(given)} is not a whole number")
-    number = int(given) if len(given) <= _DIGITS_MAX else -1
+    number = number_of_path(given)
     return number if 0 <= number <= BLADE_NUMBER_MAX else None
 
 

@@ -6,10 +6,9 @@ The operations are the methods of resources (`Resource`), which stand in the fil
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum, auto
 from functools import partial
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
@@ -27,12 +26,11 @@ from keyplan.apps.cloudchamber.refusals import (
     no_session,
     no_such_page,
     permission_denied,
-    quoted,
     refusal_of,
 )
 from keyplan.apps.cloudchamber.sessions import COOKIE, AuthenticatedRequest, LoginBound, Session, SessionTable
 from keyplan.apps.cloudchamber.stepper import Stepper
-from keyplan.apps.cloudchamber.traces import Traces
+from keyplan.apps.cloudchamber.traces import Trace, Traces
 from keyplan.apps.cloudchamber.waiting import Waiting
 from keyplan.audit_log import Asker
 from keyplan.errors import CorruptionError, KeyplanError
@@ -41,35 +39,24 @@ from keyplan.operations import (
     Act,
     Contract,
     Failures,
-    In,
     Need,
     Operation,
     Place,
-    Schema,
-    WordForm,
     operation,
     operations_of,
 )
-from keyplan.protobuf import INT64_MAX, INT64_MIN, Message, ProtoJson
+from keyplan.protobuf import Message, ProtoJson
 from keyplan.server import LOGGER, AnswerError, OperationRoute, Responder, ServiceContext, caller_of, require_unrefused
 
 __all__ = [
     "CONTRACT",
-    "IfMatch",
-    "IfMatchOrNone",
-    "IfMatchWord",
-    "Name",
     "Resource",
     "WebServer",
     "Who",
     "etag",
     "message_of",
-    "number",
-    "one_of",
     "rest",
-    "revision_of",
     "routes_of",
-    "spelled_time",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -137,59 +124,6 @@ def rest(method: str, path: str, who: Who, *failures: int, needs: Need | None = 
     return operation(method, path, name=name, answers="As asked.", needs=needs, caller=who, failures=failures, **facts)
 
 
-Name = Annotated[str, Schema(pattern="^[A-Za-z0-9]+$")]
-"""A part of a path, as it was written."""
-
-_WHOLE: Final = re.compile(r"-?[0-9]{1,40}")
-_REVISION: Final = re.compile(r"[+-]?[0-9]{1,40}")
-
-
-def revision_of(_argument: str, given: str) -> int:
-    """Read an If-Match: digits, in quotation marks or not. Raises RefusedError (400), also where it lacks."""
-    digits = given.strip('"')
-    revision = int(digits) if _REVISION.fullmatch(digits) else None
-    if revision is None or not INT64_MIN <= revision <= INT64_MAX:
-        raise invalid(f"match value {quoted(given)} is not recognized as a valid integer")
-    return revision
-
-
-_MATCH: Final = Schema("an ETag as it was given", pattern='^"[0-9]{1,18}"$')
-
-IfMatch = Annotated[int, In("If-Match", WordForm(revision_of, str), Place.HEADER), _MATCH]
-"""The revision at which something is changed."""
-
-IfMatchOrNone = Annotated[int | None, In("If-Match", WordForm(revision_of, str), Place.HEADER), _MATCH]
-"""The same, where it may be left out."""
-
-IfMatchWord = Annotated[str, In("If-Match", place=Place.HEADER), _MATCH]
-"""The same, not read yet: for operations that need it in one of several cases alone."""
-
-
-def number(when_empty: int) -> WordForm:
-    """Return the form of a whole number of 64 bits. Reading raises RefusedError (400)."""
-
-    def read(argument: str, given: str) -> int:
-        if not given:
-            return when_empty
-        found = int(given) if _WHOLE.fullmatch(given) else None
-        if found is None or not INT64_MIN <= found <= INT64_MAX:
-            raise invalid(f"{argument} is {quoted(given)}, which is no whole number of 64 bits")
-        return found
-
-    return WordForm(read, str)
-
-
-def one_of(kind: str, values: Mapping[str, str]) -> WordForm:
-    """Return the form of a few values, each with its word. Reading raises RefusedError (400)."""
-
-    def read(_argument: str, given: str) -> str:
-        if given not in values:
-            raise invalid(f"there is no {kind} {quoted(given)}")
-        return values[given]
-
-    return WordForm(read, {value: word for word, value in values.items()}.get, {"enum": [*values]})
-
-
 # ---- what performs it ------------------------------------------------------------------------------------------------
 
 
@@ -230,11 +164,6 @@ def etag(revision: int) -> dict[str, str]:
     return {"ETag": f'"{revision}"'}
 
 
-def spelled_time(moment: float) -> str:
-    """A moment as answers spell it."""
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 # ---- how it is answered ----------------------------------------------------------------------------------------------
 
 
@@ -273,12 +202,34 @@ class ChamberResponder(Responder):
             response = _refused(refusal)
         self._settle_cookie(asked, response)
         if not operation.is_polled:
-            name, user = f"{operation.method} {operation.path}", asked.session.user if asked.session else ""
-            seconds = clock.monotonic() - began
-            self._web.traces.add(name, started_at=started_at, seconds=seconds, status=response.status_code, user=user)
+            self._trace(operation, asked, response, started_at=started_at, seconds=clock.monotonic() - began)
         response.headers["Cache-Control"] = "no-store"
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
+
+    def _trace(
+        self,
+        operation: Operation,
+        asked: AuthenticatedRequest,
+        response: Response,
+        *,
+        started_at: float,
+        seconds: float,
+    ) -> None:
+        self._web.traces.add(
+            Trace(
+                name=f"{operation.method} {operation.path}",
+                reason=operation.summary,
+                module="/" + operation.path.split("/")[2],
+                method=operation.method,
+                is_change=operation.changes,
+                started_at=started_at,
+                seconds=seconds,
+                status=response.status_code,
+                tick=self._web.stepper.now,
+                user=asked.session.user if asked.session else "",
+            )
+        )
 
     def is_by_grants(self, request: Request) -> bool:
         asked: AuthenticatedRequest = request.state.asked
@@ -380,13 +331,17 @@ def _require_text(scope: Scope) -> None:
 
 
 class _AnyCaseRoute(OperationRoute):
-    """A route whose path may be written in any case; another method of its path is not there at all, as in the original."""
+    """A route whose path may be written in any case.
+
+    As in the original, another method of its path is not there at all, nor is it without the words of the query that it needs.
+    """
 
     def __init__(self, responder: Responder, operation: Operation) -> None:
         async def endpoint(request: Request) -> Response:
             return await responder.respond(request, operation)
 
         super().__init__(operation.path, endpoint, methods=[operation.method])
+        self._needed = frozenset(one.word for one in operation.at(Place.QUERY) if one.is_required)
         pattern = self.path_regex.pattern
         if operation.has_slash:
             pattern = pattern.removesuffix("$") + "/?$"
@@ -394,7 +349,8 @@ class _AnyCaseRoute(OperationRoute):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         match, child = super().matches(scope)
-        return (match, child) if match is Match.FULL else (Match.NONE, {})
+        is_it = match is Match.FULL and (not self._needed or self._needed <= Request(scope).query_params.keys())
+        return (match, child) if is_it else (Match.NONE, {})
 
 
 def routes_of(web: WebServer, resources: Iterable[type[Resource]]) -> list[BaseRoute]:

@@ -1,25 +1,37 @@
 """What a web server says of itself (5.5): since when it runs, who is logged in, what was asked; and the word for faults.
 
-A trace names the route of a request and who made it, the latter for those who manage accounts. Requests that wait, and those
-for traces, leave none: whoever follows the log would be shown its own steps. Sessions and traces are the event loop's: what
-reads them is a coroutine.
+A trace is a span of the original's, with one event: how the request ended, and who made it, the latter for those who manage
+accounts. Requests that wait, and those for traces, leave none: whoever follows the log would be shown its own steps. Sessions
+and traces are the event loop's: what reads them is a coroutine.
 """
 
 from typing import Annotated, Final
 
 from keyplan.apps.cloudchamber import traces
-from keyplan.apps.cloudchamber.refusals import RefusedError, invalid
+from keyplan.apps.cloudchamber.refusals import RefusedError, not_a_number, quoted
 from keyplan.apps.cloudchamber.rest_bodies import (
+    Impact,
+    ImpactedModule,
     LogAnswer,
     LogPolicy,
     SessionEntry,
     SessionList,
     SessionStatus,
+    Severity,
     SimulationStatus,
-    Trace,
     TraceEntry,
+    TraceEvent,
+    TraceSpan,
 )
-from keyplan.apps.cloudchamber.rest_routes import Name, Resource, Who, number, rest, spelled_time
+from keyplan.apps.cloudchamber.rest_routes import Resource, Who, rest
+from keyplan.apps.cloudchamber.rest_words import (
+    NUMBER,
+    POSITIVE_NUMBER,
+    Name,
+    number_of_path,
+    spelled_duration,
+    spelled_time,
+)
 from keyplan.apps.cloudchamber.sessions import Session
 from keyplan.operations import Change, In, Schema
 
@@ -27,9 +39,11 @@ __all__ = ["Logs", "Sessions"]
 
 _SESSIONS: Final = "/api/simulation/sessions"
 _SESSION: Final = f"{_SESSIONS}/{{id}}"
-_DIGITS_MAX: Final = 18
 _LOGS: Final = "/api/logs"
-_SHOWN_DEFAULT: Final = 100
+_SHOWN_MIN: Final = 2
+"""Why: the original refuses 1."""
+_NO_SPAN: Final = "0" * 16
+_IMPACTS: Final = {"GET": Impact.READ, "POST": Impact.CREATE, "PUT": Impact.MODIFY, "DELETE": Impact.DELETE}
 
 SessionNumber = Annotated[Name, In("id")]
 
@@ -40,9 +54,9 @@ class Sessions(Resource):
     @rest("GET", "/api/simulation", Who.LOGGED_IN, has_slash=True)
     async def status(self) -> SimulationStatus:
         """Tell since when the server runs."""
-        seconds = self.web.sessions.inactivity_seconds
+        nanoseconds = round(self.web.sessions.inactivity_seconds * 1_000_000_000)
         return SimulationStatus(
-            front_end_started_at=spelled_time(self.web.started_at), inactivity_timeout=f"{seconds:g}s"
+            front_end_started_at=spelled_time(self.web.started_at), inactivity_timeout=spelled_duration(nanoseconds)
         )
 
     @rest("GET", _SESSIONS, Who.ACCOUNT_MANAGER, has_slash=True)
@@ -59,38 +73,39 @@ class Sessions(Resource):
 
     @rest("DELETE", _SESSION, Who.ACCOUNT_MANAGER, 404, change=Change("end session", "{number}"))
     async def end(self, number: SessionNumber) -> str:
-        """End a session."""
-        session = self._found(number)
-        self.web.sessions.close(session)
-        return f"Session {session.id} deleted."
+        """End a session. The answer is empty."""
+        self.web.sessions.close(self._found(number))
+        return ""
 
     def _found(self, text: str) -> Session:
-        is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
-        session = self.web.sessions.of_id(int(text)) if is_number else None
+        number = number_of_path(text)
+        session = self.web.sessions.of_id(number)
         if session is None:
-            raise RefusedError(404, f"session {text} not found")
+            raise RefusedError(404, f"session {number} not found")
         return session
 
 
 class Logs(Resource):
     """The operations on traces, and that on faults."""
 
-    @rest("GET", _LOGS, Who.LOGGED_IN, 400, 429, has_slash=True, is_polled=True)
+    @rest("GET", _LOGS, Who.LOGGED_IN, 400, 404, 429, is_polled=True)
     async def read(
         self,
         *,
         after: Annotated[
             int,
-            In("from", number(-1)),
-            Schema("the number of the last trace that is known; -1, as without it: none", pattern="^(-1|[0-9]{1,17})$"),
-        ] = -1,
+            In("from", NUMBER),
+            Schema("the number of the last trace that is known; -1: none is", pattern="^(-1|[0-9]{1,17})$"),
+        ],
         most: Annotated[
-            int, In("for", number(_SHOWN_DEFAULT)), Schema("at most so many traces", pattern="^[1-9][0-9]{0,5}$")
-        ] = _SHOWN_DEFAULT,
+            int,
+            In("for", POSITIVE_NUMBER),
+            Schema("at most so many traces, and at least two", pattern="^([2-9]|[1-9][0-9]{1,5})$"),
+        ],
     ) -> LogAnswer:
-        """Read the traces after one, or wait a few seconds for the next."""
-        if most < 1:
-            raise invalid(f"for is {most}: at least one trace is needed")
+        """Read the traces after one, or wait a few seconds for the next. Without both words there is no such route."""
+        if most < _SHOWN_MIN:
+            raise not_a_number("for", str(most), is_positive=True)
         kept = self.web.traces
         if after > kept.last_id:
             # Why: that number was given by another server, or by this one before it was started again.
@@ -107,10 +122,10 @@ class Logs(Resource):
         is_gap = bool(found) and found[0].id > known + 1
         return LogAnswer(last_id=found[-1].id if found else known, missed=is_gap, entries=entries)
 
-    @rest("GET", f"{_LOGS}/policy", Who.LOGGED_IN, has_slash=True, is_polled=True)
+    @rest("GET", f"{_LOGS}/policy", Who.LOGGED_IN, is_polled=True)
     async def policy(self) -> LogPolicy:
-        """Tell how many traces are kept."""
-        return LogPolicy(max_entries_held=self.web.traces.kept_max, first_id=self.web.traces.first_id)
+        """Tell how many traces are kept, and what to ask for the first of them with."""
+        return LogPolicy(max_entries_held=self.web.traces.kept_max, first_id=self.web.traces.first_id - 1)
 
     @rest("GET", "/api/faults", Who.LOGGED_IN, has_slash=True)
     async def faults(self) -> str:
@@ -119,11 +134,33 @@ class Logs(Resource):
 
 
 def _entry(trace: traces.Trace, *, shows_user: bool) -> TraceEntry:
-    shown = Trace(
+    is_refused = trace.status >= 400
+    outcome = f"http error {trace.status}" if is_refused else f"answered {trace.status}"
+    ended_at = spelled_time(trace.started_at + trace.seconds)
+    event = TraceEvent(
+        tick=trace.tick,
+        severity=_severity(trace.status),
+        text=f"{outcome}, asked by {quoted(trace.user)}" if shows_user and trace.user else outcome,
+        at=ended_at,
+    )
+    shown = TraceSpan(
         name=trace.name,
+        # Why of the number: it is of one server alone, and so no two spans have the same.
+        spanID=f"{trace.id:016x}",
+        parentID=_NO_SPAN,
+        traceID=f"{trace.id:032x}",
+        status=f"Error: {outcome}" if is_refused else "OK: ",
+        event=[event],
+        infrastructure=not trace.is_change,
+        reason=trace.reason,
         started_at=spelled_time(trace.started_at),
-        milliseconds=round(trace.seconds * 1000, 3),
-        status=trace.status,
-        user=trace.user if shows_user else "",
+        ended_at=ended_at,
+        impacted=[ImpactedModule(impact=_IMPACTS[trace.method], name=trace.module)],
     )
     return TraceEntry(id=trace.id, entry=shown)
+
+
+def _severity(status: int) -> Severity:
+    if status >= 500:
+        return Severity.ERROR
+    return Severity.WARNING if status >= 400 else Severity.INFO

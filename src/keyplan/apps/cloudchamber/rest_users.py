@@ -18,16 +18,8 @@ from keyplan.apps.cloudchamber.rest_bodies import (
     UserPublic,
     UserUpdate,
 )
-from keyplan.apps.cloudchamber.rest_routes import (
-    IfMatchWord,
-    Resource,
-    Who,
-    etag,
-    message_of,
-    one_of,
-    rest,
-    revision_of,
-)
+from keyplan.apps.cloudchamber.rest_routes import Resource, Who, etag, message_of, rest
+from keyplan.apps.cloudchamber.rest_words import IfMatchWord, one_of, revision_of
 from keyplan.apps.cloudchamber.sessions import COOKIE, Session
 from keyplan.layout import Damaged, shown_key
 from keyplan.operations import (

@@ -8,8 +8,9 @@ from typing import Annotated, Final
 
 from keyplan.apps.cloudchamber.refusals import invalid
 from keyplan.apps.cloudchamber.rest_bodies import StoreChange, WatchAnswer
-from keyplan.apps.cloudchamber.rest_routes import Resource, Who, number, rest
+from keyplan.apps.cloudchamber.rest_routes import Resource, Who, rest
 from keyplan.apps.cloudchamber.rest_stepper import status_of_stepper
+from keyplan.apps.cloudchamber.rest_words import NUMBER, POSITIVE_NUMBER
 from keyplan.apps.cloudchamber.watches import RecordEvent
 from keyplan.operations import In, Schema
 
@@ -21,23 +22,25 @@ _NUMBER: Final = "^(-1|[0-9]{1,17})$"
 class Watches(Resource):
     """The operation that waits."""
 
-    @rest("GET", "/api/watch", Who.LOGGED_IN, 400, 410, 429, 501, has_slash=True, is_polled=True)
+    @rest("GET", "/api/watch", Who.LOGGED_IN, 400, 410, 429, 501, is_polled=True)
     async def wait(
         self,
         *,
         tick: Annotated[
             int | None,
-            In(form=number(-1)),
+            In(form=NUMBER),
             Schema("answer when it is later than this tick; -1, as without it: at once", pattern=_NUMBER),
         ] = None,
         epoch: Annotated[
             int | None,
-            In(form=number(0)),
-            Schema("answer when the stepper's epoch is not this one", pattern=_NUMBER),
+            In(form=NUMBER),
+            Schema(
+                "answer when the stepper's epoch is later than this one; 0, as without it: at once", pattern=_NUMBER
+            ),
         ] = None,
         revision: Annotated[
             int | None,
-            In(form=number(0)),
+            In(form=POSITIVE_NUMBER),
             Schema("answer when records change after this revision; 0: from now on", pattern="^[0-9]{1,17}$"),
         ] = None,
     ) -> WatchAnswer:
@@ -47,15 +50,15 @@ class Watches(Resource):
             # Why only what was named: who asks for changes and nothing else is not answered because time passes.
             return await self._changes(
                 revision,
-                lambda: (tick is not None and stepper.now > tick) or (epoch is not None and stepper.epoch != epoch),
+                lambda: (tick is not None and stepper.now > tick) or (epoch is not None and stepper.epoch > epoch),
             )
         last, begun = -1 if tick is None else tick, 0 if epoch is None else epoch
         is_over = await self.web.waiting.until(
-            lambda: stepper.now > last or stepper.epoch != begun,
+            lambda: stepper.now > last or stepper.epoch > begun,
             self.asked,
             stepper.wakeup,
             seconds_max=self.web.waiting.poll_seconds,
-            seconds_to_next=lambda: stepper.seconds_to_next,
+            seconds_to_next=lambda: stepper.seconds_until(last + 1),
         )
         status = status_of_stepper(stepper) if is_over else None
         return WatchAnswer(expired=not is_over, status_response=status)
@@ -103,7 +106,7 @@ class Watches(Resource):
         latest = given
         if not 0 < given <= self.web.feed.reached:
             latest = await self.web.context.run(lambda: self.web.chamber.store.revision)
-        if not 0 <= given <= latest:
+        if given > latest:
             raise invalid(f"revision is {given}, and the store is at {latest}")
         return given or latest
 

@@ -16,8 +16,9 @@ from keyplan.apps.cloudchamber.rest_bodies import (
     NamedEntry,
     WorkloadList,
 )
-from keyplan.apps.cloudchamber.rest_routes import IfMatch, IfMatchOrNone, Name, Who, etag, rest
+from keyplan.apps.cloudchamber.rest_routes import Who, etag, rest
 from keyplan.apps.cloudchamber.rest_stored import ONE_WORKLOAD, WORKLOADS, WRITES, StoredResource, worded, workload_uri
+from keyplan.apps.cloudchamber.rest_words import IfMatch, IfMatchOrNone, Name
 from keyplan.apps.cloudchamber.workloads import InstanceDifference, differences_of
 from keyplan.operations import PRESENT, Answered, Change, In, Schema, Whole
 

@@ -11,13 +11,12 @@ from keyplan.apps.cloudchamber.waiting import Wakeup
 from keyplan.engine import Clock
 from keyplan.protobuf import INT64_MAX
 
-__all__ = ["DELAY_SECONDS_MAX", "Stepper", "StepperPolicy"]
+__all__ = ["RATE_MAX", "Stepper", "StepperPolicy"]
 
-DELAY_SECONDS_MAX: Final = 315_576_000_000
-"""Why: protobuf's bound for a duration, ten thousand years."""
+RATE_MAX: Final = 1_000_000_000
+"""Why: the original tells a delay in nanoseconds, and counts one that is shorter as none."""
 
-_DELAY_SECONDS_DEFAULT: Final = 1
-"""What a delay of 0 means (6.4)."""
+_NANOSECONDS: Final = 1_000_000_000
 
 
 class StepperPolicy(StrEnum):
@@ -39,10 +38,10 @@ class Stepper:
         self._clock = clock
         self._ticks = 0
         self._since = clock.monotonic()
-        self._delay_seconds = 0
+        self._delay_nanoseconds = 0
         self._epoch = first_epoch - 1
         if is_automatic:
-            self.run(0)
+            self.run()
         else:
             self.stop()
 
@@ -54,31 +53,37 @@ class Stepper:
     @property
     def policy(self) -> StepperPolicy:
         """By hand or by itself."""
-        return StepperPolicy.MEASURED if self._delay_seconds else StepperPolicy.MANUAL
+        return StepperPolicy.MEASURED if self._delay_nanoseconds else StepperPolicy.MANUAL
 
     @property
-    def delay_seconds(self) -> int:
+    def delay_nanoseconds(self) -> int:
         """How long a tick takes; 0: it takes a hand."""
-        return self._delay_seconds
+        return self._delay_nanoseconds
 
     @property
     def now(self) -> int:
         """The tick that it is."""
-        if not self._delay_seconds:
+        if not self._delay_nanoseconds:
             return self._ticks
-        passed = int((self._clock.monotonic() - self._since) // self._delay_seconds)
-        return min(self._ticks + passed, INT64_MAX)
+        return min(self._ticks + self._passed // self._delay_nanoseconds, INT64_MAX)
+
+    def seconds_until(self, tick: int) -> float | None:
+        """Return how long it is until a tick begins, 0 when it has; None when that takes a hand.
+
+        Why not until the next tick: whoever waits for a far one would be woken by each, a thousand million times a second.
+        """
+        if not self._delay_nanoseconds:
+            return None
+        return max(0, (tick - self._ticks) * self._delay_nanoseconds - self._passed) / _NANOSECONDS
 
     @property
-    def seconds_to_next(self) -> float | None:
-        """How long it is until the next tick; None when that takes a hand."""
-        if not self._delay_seconds:
-            return None
-        return self._delay_seconds - (self._clock.monotonic() - self._since) % self._delay_seconds
+    def _passed(self) -> int:
+        """The nanoseconds since the epoch began."""
+        return round((self._clock.monotonic() - self._since) * _NANOSECONDS)
 
     def advance(self, ticks: int) -> int:
         """Let ticks pass; return the tick then. Raises RefusedError: 409 while time passes by itself, 400 beyond its end."""
-        if self._delay_seconds:
+        if self._delay_nanoseconds:
             raise RefusedError(409, "time passes by itself: set the mode to manual first")
         if self._ticks + ticks > INT64_MAX:
             raise invalid("time ends before that many ticks")
@@ -90,13 +95,13 @@ class Stepper:
         """Let time stand still until somebody steps it: the next epoch."""
         self._begin(0)
 
-    def run(self, delay_seconds: int) -> None:
-        """Let a tick pass every so many seconds, 0 meaning one, from now on: the next epoch."""
-        self._begin(delay_seconds or _DELAY_SECONDS_DEFAULT)
+    def run(self, ticks_per_second: int = 1) -> None:
+        """Let so many ticks pass each second, from now on: the next epoch. At least one, and at most RATE_MAX."""
+        self._begin(_NANOSECONDS // ticks_per_second)
 
-    def _begin(self, delay_seconds: int) -> None:
+    def _begin(self, delay_nanoseconds: int) -> None:
         self._ticks = self.now
         self._since = self._clock.monotonic()
-        self._delay_seconds = delay_seconds
+        self._delay_nanoseconds = delay_nanoseconds
         self._epoch += 1
         self.wakeup.wake()

@@ -1,22 +1,31 @@
 """The latest requests of one server, in memory: what the original keeps in its trace sink."""
 
 from collections import deque
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from keyplan.apps.cloudchamber.waiting import Wakeup
 
 __all__ = ["Trace", "Traces"]
 
 
-class Trace(NamedTuple):
-    """A request that was answered. `name` is method and route, without names of users and things; nothing that was sent."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """A request that was answered. `name` is method and route, without names of users and things; nothing that was sent.
 
-    id: int
+    `reason` says what the operation is for, `module` which part of the API it is of, `tick` the simulated time of the answer.
+    """
+
     name: str
+    reason: str
+    module: str
+    method: str
+    is_change: bool
     started_at: float
     seconds: float
     status: int
+    tick: int
     user: str
+    id: int = 0
 
 
 class Traces:
@@ -43,10 +52,10 @@ class Traces:
         """The number of the last trace; before the first, the one before it."""
         return self._last_id
 
-    def add(self, name: str, *, started_at: float, seconds: float, status: int, user: str) -> None:
-        """Keep a trace; the oldest makes room for it."""
+    def add(self, trace: Trace) -> None:
+        """Keep a trace, under the next number; the oldest makes room for it."""
         self._last_id += 1
-        self._kept.append(Trace(self._last_id, name, started_at, seconds, status, user))
+        self._kept.append(replace(trace, id=self._last_id))
         self.wakeup.wake()
 
     def after(self, number: int, most: int) -> list[Trace]:
