@@ -30,7 +30,7 @@ from keyplan.server.logs import LOGGER
 from keyplan.server.meters import Meters
 from keyplan.server.principals import KnownCallerRoute, WholeStoreOrOwnRoute, WholeStoreRoute
 from keyplan.server.refusals import RefusalLog
-from keyplan.server.route_index import RouteIndex
+from keyplan.server.route_index import Elsewhere, RouteIndex
 from keyplan.server.service import SERVICE_GROUP, Service, ServiceBuilder, ServiceContext, ServiceSettings
 from keyplan.server.shell import Shell
 from keyplan.server.workers import Workers
@@ -123,25 +123,26 @@ class Application:
         mounted = {service.name: _mounted(service, access) for service in services}
         guarded = [KnownCallerRoute(route) for route in shell.routes]
         own_access = [route for service in services if service.has_own_access for route in mounted[service.name]]
+        # Why the services' first: one that speaks another system's protocol answers /version as that system does.
+        index = RouteIndex(
+            [*(route for service in services for route in mounted[service.name]), *shell.open_routes, *guarded]
+        )
+        fallback = next((service for service in services if service.unknown is not None), None)
+        elsewhere = [Elsewhere(index)] if fallback is not None and fallback.is_unknown_open else []
         gate = Middleware(
             Gate,
             access=access,
-            open_routes=[*shell.open_routes, *own_access],
+            open_routes=[*shell.open_routes, *own_access, *elsewhere],
             meters=Meters(registry, workers, shell.program_version),
             clock=clock,
             bounds=bounds or EdgeBounds(),
             refusals=refusals,
         )
-        # Why the services' first: one that speaks another system's protocol answers /version as that system does.
-        routes = [
-            *(route for service in services for route in mounted[service.name]),
-            *shell.open_routes,
-            *guarded,
-        ]
-        asgi = Starlette(routes=[RouteIndex(routes)], middleware=[gate], exception_handlers=_HANDLERS)
+        asgi = Starlette(routes=[index], middleware=[gate], exception_handlers=_HANDLERS)
         # Why: a path means one thing; who asks for another gets a 404 rather than a hint to follow.
         asgi.router.redirect_slashes = False
-        asgi.router.default = next(filter(None, (one.unknown for one in services)), asgi.router.default)
+        if fallback is not None and fallback.unknown is not None:
+            asgi.router.default = fallback.unknown
         return cls(asgi, tuple(services), closing, workers, refusals)
 
     @asynccontextmanager

@@ -6,7 +6,7 @@ from typing import TypeAlias
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-__all__ = ["RouteIndex"]
+__all__ = ["Elsewhere", "RouteIndex"]
 
 _Beginning: TypeAlias = tuple[str | None, str | None]
 """The first two parts of a path, in small letters; None: any."""
@@ -53,6 +53,17 @@ class RouteIndex(BaseRoute):
         first, second = _parts_of(path)
         by_beginning = self._by_beginning
         return by_beginning.get((first, second)) or by_beginning.get((first, None)) or by_beginning[_ANY]
+
+
+class Elsewhere(BaseRoute):
+    """Every path that no route of an index is for. It is asked about, and answers nothing."""
+
+    def __init__(self, index: RouteIndex) -> None:
+        self._index = index
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Tell whether a request is for none of the routes."""
+        return (Match.FULL if self._index.matches(scope)[0] is Match.NONE else Match.NONE), {}
 
 
 def _fits(own: _Beginning, asked: _Beginning) -> bool:

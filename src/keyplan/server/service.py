@@ -149,7 +149,8 @@ class Service:
     by what its operations need; one that does not say it is, with an access file, for callers who are granted to read and
     write everything.
     `principals` returns who else may ask beside the access file's principals: the same object until they change.
-    `unknown` answers paths that no service has a route for, in the words of its protocol; of several, the first named.
+    `unknown` answers paths that no service has a route for, in the words of its protocol; of several, the first named. With
+    `is_unknown_open` it answers requests without a caller, too.
     """
 
     name: str
@@ -160,6 +161,7 @@ class Service:
     is_confined: bool = False
     principals: Callable[[], Sequence[Principal]] | None = None
     unknown: ASGIApp | None = None
+    is_unknown_open: bool = False
 
 
 ServiceBuilder = Callable[[ServiceContext], Service]

@@ -75,6 +75,7 @@ def site_of(
     access: Access | None = None,
     secrets: SecretKeys | None = None,
     audit_log: AuditLog | None = None,
+    as_original: str = "",
 ) -> Iterator[Site]:
     """Build the service on a store, not yet running. It counts from 1, which reads easier; from its own number with None."""
     (folder / "cloudchamber.yaml").write_text(settings)
@@ -84,6 +85,7 @@ def site_of(
     counting = nullcontext() if counts_from is None else patch(_COUNTED, lambda _clock: counts_from)
     with cheap, counting, keyplan.open(url) as store, asyncio.Runner() as runner:
         given = {"cloudchamber.config": str(folder)}
+        given |= {"cloudchamber.as-original": as_original} if as_original else {}
         builders = {"cloudchamber": build}
         application = Application.build(
             store.engine, builders, settings=given, clock=clock, access=access, secrets=secrets, audit_log=audit_log

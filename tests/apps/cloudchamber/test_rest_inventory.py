@@ -55,6 +55,7 @@ def test_the_summary_names_the_racks_and_the_most_of_everything(stocked: Web) ->
                     "diskInGb": "240",
                     "networkBandwidthInMbps": "2048",
                 },
+                "details": {},
                 "name": "standard",
                 "maxTorCount": "1",
                 "maxPduCount": "1",
@@ -140,18 +141,20 @@ def test_a_damaged_rack_or_part_leaves_the_others_in_the_list(stocked: Web) -> N
         store.engine.commit(Commit((), tuple(Put(key, b"{damaged") for key in keys)))
     try:
         with stocked.as_user() as admin:
-            summary = admin.get("/api/racks").json()
+            answer = admin.get("/api/racks")
+            summary = answer.json()
             assert list(summary["racks"]) == ["odd", *(f"rack{number}" for number in range(1, 9))]
-            odd = {name for name, rack in summary["racks"].items() if rack.get("damaged")}
-            assert odd == {"odd", "rack1"}
+            assert answer.headers["cloudchamber-damaged"] == "2; racks/odd, rack/rack1/blades/3"
+            assert set(summary["racks"]["odd"]) == {"uri"}, "strict clients know no other field"
             assert (summary["maxBladeCount"], summary["maxCapacity"]["cores"]) == ("8", "32")
-            rack1 = admin.get("/api/racks/rack1").json()
-            assert rack1["damaged"] == [{"key": "rack/rack1/blades/3"}]
+            answer = admin.get("/api/racks/rack1")
+            rack1 = answer.json()
+            assert (answer.headers["cloudchamber-damaged"], "damaged" in rack1) == ("1; rack/rack1/blades/3", False)
             assert "3" not in rack1["blades"]
             assert rack1["blades"]["1"] == BLADE_1
             assert admin.get("/api/racks/rack1/blades").text.splitlines()[3].endswith("/blades/3")
-            assert admin.get("/api/racks/odd").json()["damaged"] == [{"key": "racks/odd"}]
-            assert admin.get("/api/racks/rack2").status_code == 200
+            assert admin.get("/api/racks/odd").headers["cloudchamber-damaged"] == "1; racks/odd"
+            assert "cloudchamber-damaged" not in admin.get("/api/racks/rack2").headers
     finally:
         with stocked.store() as store:
             store.engine.commit(Commit((), (Delete(keys[0]), Put(keys[1], blade))))

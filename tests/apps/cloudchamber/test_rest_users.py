@@ -298,8 +298,10 @@ def test_a_damaged_user_is_named_in_the_list_of_the_others_and_can_be_deleted(we
             assert stored is not None
             found = [(one.kind, one.raw_key) for one in check(store, CloudChamber.bound())]
             assert found == [(FindingKind.DAMAGED_RECORD, key)]
-        listed = {one["name"]: one for one in admin.get("/api/users").json()["users"]}
-        assert listed["broken"] == {"name": "broken", "uri": "/api/users/broken", "damaged": True}
+        answer = admin.get("/api/users")
+        assert answer.headers["cloudchamber-damaged"] == "1; users/broken"
+        listed = {one["name"]: one for one in answer.json()["users"]}
+        assert listed["broken"] == {"name": "broken", "uri": "/api/users/broken"}
         assert listed["sound"] == {"name": "sound", "uri": "/api/users/sound"}
         assert list(listed) == sorted(listed, key=str.lower)
         named = (500, f"CloudChamber: stored bytes are damaged: {key.decode()}\n")

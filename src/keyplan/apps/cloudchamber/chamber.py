@@ -17,12 +17,11 @@ from keyplan.engine import Commit, Delete, DeleteRange, Entry, Guard, KeyRange, 
 from keyplan.errors import (
     AlreadyExistsError,
     ConflictError,
-    CorruptionError,
     EngineLimitError,
     NotFoundError,
     StaleRecordError,
 )
-from keyplan.layout import Damaged, ExpectedRevision, Versioned, shown_key
+from keyplan.layout import ExpectedRevision, Versioned, shown_key
 from keyplan.protobuf import Message
 from keyplan.store import Backoff, Store
 
@@ -129,33 +128,9 @@ class Chamber:
         with self.layout.snapshot() as state:
             return {name: contents_of(state, name, rack) for name, rack in state.racks.list()}
 
-    def readable_racks(self) -> dict[str, RackContents | None]:
-        """Return what `read_racks` does; a rack that has a damaged record, or is one, is None, and ends nothing."""
-        with self.layout.snapshot() as state:
-            return {
-                str(row.key): None if isinstance(row, Damaged) else _readable_contents(state, row.key, row.record)
-                for row in state.racks.rows()
-            }
-
     def list_blades(self, rack: str) -> list[Versioned[BladeKey, Blade]]:
         """Return the blades of a rack in numeric order (R10), as of one revision."""
         return sorted(self.layout.blades.entries(rack), key=lambda found: found.key.blade)
-
-    def readable_rack(self, name: str) -> tuple[RackContents | None, list[str]]:
-        """Return what `read_rack` does, and the keys of records that cannot be read; they are left out, and end nothing."""
-        with self.layout.snapshot() as state:
-            damaged: list[str] = []
-            raw_key = self._bound.tables["racks"].keys.encode(name)
-            try:
-                rack = state.racks.get(name)
-            except CorruptionError:
-                damaged.append(self.place_of(shown_key(raw_key)))
-                rack = Rack()
-            if rack is None:
-                return None, []
-            return _partial_contents(
-                state, name, rack, lambda raw: damaged.append(self.place_of(shown_key(raw)))
-            ), damaged
 
     def delete_rack(
         self,
@@ -359,41 +334,6 @@ def contents_of(state: CloudChamber, name: str, rack: Rack) -> RackContents:
         {**({} if pdu is None else {0: pdu}), **pdus},
         dict(blades),
     )
-
-
-def _partial_contents(state: CloudChamber, name: str, rack: Rack, on_damage: Callable[[bytes], object]) -> RackContents:
-    """Return a rack with those of its parts that can be read; `on_damage` is told the raw keys of the others."""
-
-    def parts(table: str) -> dict[Any, Any]:
-        found: dict[Any, Any] = {}
-        for row in state.view(table).rows(name):
-            if isinstance(row, Damaged):
-                on_damage(row.raw_key)
-            else:
-                found[row.key] = row.record
-        return found
-
-    def zero(table: str) -> dict[int, Any]:
-        try:
-            record = state.view(table).get(name)
-        except CorruptionError as error:
-            on_damage(bytes.fromhex(str(error.facts["raw_key"])))
-            record = None
-        return {} if record is None else {0: record}
-
-    return RackContents(
-        rack,
-        {**zero("tor"), **{key.device: tor for key, tor in parts("tors").items()}},
-        {**zero("pdu"), **{key.device: pdu for key, pdu in parts("pdus").items()}},
-        dict(sorted((key.blade, blade) for key, blade in parts("blades").items())),
-    )
-
-
-def _readable_contents(state: CloudChamber, name: str, rack: Rack) -> RackContents | None:
-    try:
-        return contents_of(state, name, rack)
-    except CorruptionError:
-        return None
 
 
 def _expected(expected: ExpectedRevision | None, key: str, epoch: str) -> Versioned[Any, Any] | None:

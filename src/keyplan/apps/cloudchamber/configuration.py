@@ -108,7 +108,7 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebServerSettings:
-    """The account that exists from the start, and the bounds of sessions."""
+    """The account that exists from the start, the bounds of sessions, and where the web page is."""
 
     system_account: Annotated[
         str, _key("webServer.systemAccount", "the account that exists from the start", least=1)
@@ -122,6 +122,10 @@ class WebServerSettings:
     active_sessions_max: Annotated[
         int, _key("webServer.activeSessionLimit", "how many sessions there are at once", least=1)
     ] = 100
+
+    root_file_path: Annotated[
+        str, _key("webServer.rootFilePath", "the folder of the web page, from that of the settings", least=1)
+    ] = "."
 
     def __repr__(self) -> str:
         return f"WebServerSettings(system_account={self.system_account!r}, ...)"
@@ -162,7 +166,6 @@ OtherSettings: Any = make_dataclass(
     [
         _other("store.traceLevel", 1),
         *_endpoint("store.etcdService", 2379),
-        _other("webServer.rootFilePath", "."),
         *_endpoint("webServer.fe", 8080),
         *_endpoint("webServer.be", 8084),
         _other("webServer.TraceFile", "stdout"),
@@ -197,6 +200,7 @@ class Configuration:
     web_server: WebServerSettings
     support: SupportSettings
     inventory_definition: Path
+    root_folder: Path
     values: Mapping[str, Value]
 
     def shown(self) -> dict[str, Value]:
@@ -235,8 +239,9 @@ def read_configuration(place: Path, environment: Mapping[str, str]) -> Configura
         if "." in declared.name
     }
     _check_together(source, store, values)
-    definition = Path(source).parent / other.inventory_inventory_definition
-    return Configuration(source, store, web_server, support, definition, values)
+    folder = Path(source).parent
+    definition, root = folder / other.inventory_inventory_definition, folder / web_server.root_file_path
+    return Configuration(source, store, web_server, support, definition, root, values)
 
 
 def _check_together(source: str, store: StoreSettings, values: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from keyplan.apps.cloudchamber.records import (
     RackDetails,
     Rights,
     Tor,
+    ZoneDetails,
 )
 from keyplan.apps.cloudchamber.stepper import StepperPolicy
 from keyplan.protobuf import Message
@@ -21,7 +22,6 @@ from keyplan.protobuf import Message
 __all__ = [
     "BladeEntry",
     "BladeList",
-    "DamagedRecord",
     "Difference",
     "DifferenceList",
     "DifferingField",
@@ -66,12 +66,11 @@ class Empty(Message, frozen=True):
 
 
 class UserEntry(Message, frozen=True):
-    """A user in a list. Of one whose record is `damaged` nothing is known but its key."""
+    """A user in a list. Of one whose record is damaged nothing is known but its key."""
 
     name: str = ""
     uri: str = ""
     protected: bool = False
-    damaged: bool = False
 
 
 class UserList(Message, frozen=True):
@@ -159,35 +158,26 @@ class PlacedInstanceList(Message, frozen=True):
 
 
 class RackEntry(Message, frozen=True):
-    """Where a rack is. One is `damaged` when its record, or that of a part, cannot be read."""
+    """Where a rack is."""
 
     uri: str = ""
-    damaged: bool = False
 
 
 class ZoneSummary(Message, frozen=True):
-    """All racks, and the largest of everything that one has. The document's layout keeps no details of a zone."""
+    """All racks, and the largest of everything that one has. `details` are empty where the layout keeps none of a zone."""
 
     racks: dict[str, RackEntry] = msgspec.field(default_factory=dict)
     max_blade_count: int = 0
     max_capacity: Capacity | None = None
+    details: ZoneDetails | None = None
     name: str = ""
     max_tor_count: int = 0
     max_pdu_count: int = 0
     max_connectors: int = 0
 
 
-class DamagedRecord(Message, frozen=True):
-    """The key of a record that cannot be read, below the name space."""
-
-    key: str = ""
-
-
 class RackView(Message, frozen=True):
-    """A rack with its parts; `damaged` are those that cannot be read.
-
-    `pdu` and `tor` are empty, for old clients; nobody observes here, so nothing is `observed`.
-    """
+    """A rack with its parts. `pdu` and `tor` are empty, for old clients; nobody observes here, so nothing is `observed`."""
 
     details: RackDetails | None = None
     pdu: Empty | None = None
@@ -196,7 +186,6 @@ class RackView(Message, frozen=True):
     pdus: dict[int, Pdu] = msgspec.field(default_factory=dict)
     tors: dict[int, Tor] = msgspec.field(default_factory=dict)
     full_blades: dict[int, Blade] = msgspec.field(default_factory=dict)
-    damaged: list[DamagedRecord] = msgspec.field(default_factory=list)
 
 
 class InstanceCreation(Message, frozen=True):

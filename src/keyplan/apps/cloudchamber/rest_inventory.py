@@ -9,12 +9,12 @@ from typing import Annotated, Final
 from keyplan.apps.cloudchamber.chamber import RackContents
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed
 from keyplan.apps.cloudchamber.layout import BLADE_NUMBER_MAX, BladeKey, InstanceKey
+from keyplan.apps.cloudchamber.readable import ReadableZone
 from keyplan.apps.cloudchamber.records import Capacity, Condition
 from keyplan.apps.cloudchamber.refusals import RefusedError, no_indexes, not_found, quoted
 from keyplan.apps.cloudchamber.rest_bodies import (
     BladeEntry,
     BladeList,
-    DamagedRecord,
     Empty,
     PlacedInstance,
     PlacedInstanceList,
@@ -22,14 +22,13 @@ from keyplan.apps.cloudchamber.rest_bodies import (
     RackView,
     ZoneSummary,
 )
-from keyplan.apps.cloudchamber.rest_routes import Resource, Who, rest
+from keyplan.apps.cloudchamber.rest_routes import DAMAGED_FACT, Resource, Who, damaged_header, rest
 from keyplan.apps.cloudchamber.rest_stored import RACKS, blade_uri, instance_uri, rack_uri
 from keyplan.apps.cloudchamber.rest_words import Name, number_of_path, one_of
-from keyplan.operations import In, Schema
+from keyplan.operations import Answered, In, Schema
 
 __all__ = ["Inventory"]
 
-_ZONE: Final = "standard"
 
 _RACK: Final = f"{RACKS}/{{rack}}"
 _BLADES: Final = f"{_RACK}/blades"
@@ -40,33 +39,27 @@ _CONDITION: Final = one_of("condition", {str(one): str(one) for one in Condition
 class Inventory(Resource):
     """The operations on racks and blades. Names are as written where there is such a rack, else in lower case (5.1)."""
 
-    @rest("GET", RACKS, Who.LOGGED_IN, 500, has_slash=True)
-    def summary(self) -> ZoneSummary:
+    @rest("GET", RACKS, Who.LOGGED_IN, 500, has_slash=True, headers=DAMAGED_FACT)
+    def summary(self) -> Answered[ZoneSummary]:
         """List the racks."""
-        racks = self.web.chamber.readable_racks()
-        if not racks:
+        zone = self.web.racks.zone()
+        if not zone.racks:
             raise RefusedError(500, "Inventory empty or not yet loaded")
-        return _summary(racks)
+        damaged = [*zone.damaged, *(key for rack in zone.racks.values() for key in rack.damaged)]
+        return Answered(_summary(zone), headers=damaged_header(damaged))
 
-    @rest("GET", _RACK, Who.LOGGED_IN, 404, has_slash=True)
-    def read(self, rack: Name) -> RackView:
+    @rest("GET", _RACK, Who.LOGGED_IN, 404, has_slash=True, headers=DAMAGED_FACT)
+    def read(self, rack: Name) -> Answered[RackView]:
         """Read a rack."""
-        for spelled in _spellings(rack):
-            found, damaged = self.web.chamber.readable_rack(spelled)
-            if found is not None:
-                return _view(found, damaged)
-        raise not_found("rack", rack.lower())
+        found = self.web.racks.rack(rack)
+        if found is None:
+            raise not_found("rack", rack.lower())
+        return Answered(_view(found.contents), headers=damaged_header(found.damaged))
 
     @rest("GET", _BLADES, Who.LOGGED_IN, has_slash=True)
     def list_blades(self, rack: Name) -> str:
         """List the blades of a rack."""
-        name, numbers = rack.lower(), list[int]()
-        for spelled in _spellings(rack):
-            # Why keys alone: a list of names needs no record, and a damaged one is still a blade.
-            numbers = sorted(key.blade for key in self.layout.blades.keys(spelled))
-            if numbers:
-                name = spelled
-                break
+        name, numbers = self.web.racks.blade_numbers(rack)
         lines = [f"Blades in {quoted(name)} (List)", *(blade_uri(BladeKey(name, number)) for number in numbers)]
         return "".join(f"{line}\n" for line in lines)
 
@@ -74,8 +67,7 @@ class Inventory(Resource):
     def read_blade(self, rack: Name, blade: Name) -> Capacity:
         """Read a blade."""
         number = _blade_number(blade)
-        keys = [] if number is None else [BladeKey(spelled, number) for spelled in _spellings(rack)]
-        found = next((one for one in self.layout.blades.get_many(keys) if one is not None), None)
+        found = None if number is None else self.web.racks.blade(rack, number)
         if found is None:
             raise RefusedError(404, f"blade {blade} not found in rack {quoted(rack.lower())}")
         return found.capacity or Capacity()
@@ -102,7 +94,7 @@ class Inventory(Resource):
 
     def _blade_keys(self, arch: str | None, condition: str | None) -> Iterable[BladeKey]:
         if arch is None and condition is None:
-            return self.layout.blades.keys()
+            return self.web.racks.blade_keys()
         # Why one state: a blade that changes between two looks would have had both at no time.
         with self._indexed().snapshot() as state:
             found: list[set[BladeKey]] = []
@@ -114,7 +106,7 @@ class Inventory(Resource):
 
     def _instance_keys(self, rack: str, number: int) -> list[InstanceKey]:
         with self._indexed().snapshot() as state:
-            for spelled in _spellings(rack):
+            for spelled in dict.fromkeys((rack, rack.lower())):
                 keys = list(state.instances_by_blade.keys(spelled, number))
                 if keys:
                     return keys
@@ -126,18 +118,13 @@ class Inventory(Resource):
         return self.layout
 
 
-def _spellings(name: str) -> list[str]:
-    """The names that a part of a path may mean, the likeliest first."""
-    return list(dict.fromkeys((name, name.lower())))
-
-
 def _blade_number(given: str) -> int | None:
     """The blade's number in a path; None for one that no blade can have. Raises RefusedError (400) for no number."""
     number = number_of_path(given)
     return number if 0 <= number <= BLADE_NUMBER_MAX else None
 
 
-def _view(rack: RackContents, damaged: Iterable[str]) -> RackView:
+def _view(rack: RackContents) -> RackView:
     return RackView(
         details=rack.rack.details,
         pdu=Empty(),
@@ -146,19 +133,18 @@ def _view(rack: RackContents, damaged: Iterable[str]) -> RackView:
         pdus=dict(rack.pdus),
         tors=dict(rack.tors),
         full_blades=dict(rack.blades),
-        damaged=[DamagedRecord(key=key) for key in damaged],
     )
 
 
-def _summary(racks: dict[str, RackContents | None]) -> ZoneSummary:
-    contents = [rack for rack in racks.values() if rack is not None]
+def _summary(zone: ReadableZone) -> ZoneSummary:
+    contents = [rack.contents for rack in zone.racks.values()]
     capacities = [blade.capacity for rack in contents for blade in rack.blades.values() if blade.capacity is not None]
     ports = [
         *(len(tor.ports) for rack in contents for tor in rack.tors.values()),
         *(len(pdu.ports) for rack in contents for pdu in rack.pdus.values()),
     ]
     return ZoneSummary(
-        racks={name: RackEntry(uri=rack_uri(name), damaged=rack is None) for name, rack in racks.items()},
+        racks={name: RackEntry(uri=rack_uri(name)) for name in zone.racks},
         max_blade_count=_most(len(rack.blades) for rack in contents),
         max_capacity=Capacity(
             cores=_most(one.cores for one in capacities),
@@ -166,7 +152,9 @@ def _summary(racks: dict[str, RackContents | None]) -> ZoneSummary:
             disk_in_gb=_most(one.disk_in_gb for one in capacities),
             network_bandwidth_in_mbps=_most(one.network_bandwidth_in_mbps for one in capacities),
         ),
-        name=_ZONE,
+        # Why also where nothing is known: the original's web page reads the location without looking.
+        details=zone.details,
+        name=zone.name,
         max_tor_count=_most(len(rack.tors) for rack in contents),
         max_pdu_count=_most(len(rack.pdus) for rack in contents),
         max_connectors=_most(ports),

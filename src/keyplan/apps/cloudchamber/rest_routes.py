@@ -4,12 +4,12 @@ The operations are the methods of resources (`Resource`), which stand in the fil
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, auto
 from functools import partial
 from typing import Any, Final, TypeVar
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,6 +20,7 @@ from keyplan.apps.cloudchamber.accounts import Accounts
 from keyplan.apps.cloudchamber.chamber import Chamber
 from keyplan.apps.cloudchamber.changes import ChangeFeed
 from keyplan.apps.cloudchamber.layout import CloudChamber
+from keyplan.apps.cloudchamber.readable import RackReader
 from keyplan.apps.cloudchamber.refusals import (
     RefusedError,
     invalid,
@@ -28,6 +29,7 @@ from keyplan.apps.cloudchamber.refusals import (
     permission_denied,
     refusal_of,
 )
+from keyplan.apps.cloudchamber.service_settings import AsOriginal
 from keyplan.apps.cloudchamber.sessions import COOKIE, AuthenticatedRequest, LoginBound, Session, SessionTable
 from keyplan.apps.cloudchamber.stepper import Stepper
 from keyplan.apps.cloudchamber.traces import Trace, Traces
@@ -50,9 +52,12 @@ from keyplan.server import LOGGER, AnswerError, OperationRoute, Responder, Servi
 
 __all__ = [
     "CONTRACT",
+    "DAMAGED",
+    "DAMAGED_FACT",
     "Resource",
     "WebServer",
     "Who",
+    "damaged_header",
     "etag",
     "message_of",
     "rest",
@@ -133,6 +138,7 @@ class WebServer:
 
     context: ServiceContext
     chamber: Chamber
+    racks: RackReader
     accounts: Accounts
     sessions: SessionTable
     bound: LoginBound
@@ -141,6 +147,7 @@ class WebServer:
     waiting: Waiting
     feed: ChangeFeed
     started_at: float
+    as_original: frozenset[AsOriginal] = frozenset()
 
 
 class Resource:
@@ -162,6 +169,28 @@ class Resource:
 def etag(revision: int) -> dict[str, str]:
     """The header that names a revision."""
     return {"ETag": f'"{revision}"'}
+
+
+DAMAGED: Final = "CloudChamber-Damaged"
+"""The header that names records which cannot be read. Why no field: the original's clients refuse one that they do not know."""
+
+DAMAGED_FACT: Final = {DAMAGED: "how many records could not be read, and the keys of the first: 2; racks/a, rack/b/tor"}
+_DAMAGED_CHARACTERS_MAX: Final = 4_000
+"""Why: clients take no header of any length."""
+
+
+def damaged_header(keys: Sequence[str]) -> dict[str, str]:
+    """The header that tells of damaged records; none where there are none."""
+    if not keys:
+        return {}
+    named: list[str] = []
+    left = _DAMAGED_CHARACTERS_MAX
+    for key in (quote(key) for key in keys):
+        left -= len(key) + 2
+        if left < 0:
+            break
+        named.append(key)
+    return {DAMAGED: f"{len(keys)}; {', '.join(named)}"}
 
 
 # ---- how it is answered ----------------------------------------------------------------------------------------------
@@ -293,8 +322,9 @@ class ChamberResponder(Responder):
     def _settle_cookie(self, asked: AuthenticatedRequest, response: Response) -> None:
         """Send the cookie of the session that the caller has now, over TLS for TLS alone; or have it forgotten."""
         session = asked.opened or asked.session
+        is_hidden = AsOriginal.COOKIES not in self._web.as_original
         if asked.is_logged_out:
-            response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+            response.delete_cookie(COOKIE, path="/", httponly=is_hidden, samesite="strict")
         elif session is not None and self._web.sessions.is_open(session):
             response.set_cookie(
                 COOKIE,
@@ -302,7 +332,7 @@ class ChamberResponder(Responder):
                 max_age=COOKIE_SECONDS,
                 path="/",
                 secure=asked.http.url.scheme == "https",
-                httponly=True,
+                httponly=is_hidden,
                 samesite="strict",
             )
 

@@ -32,6 +32,7 @@ from keyplan.apps.cloudchamber.rest_words import (
     spelled_duration,
     spelled_time,
 )
+from keyplan.apps.cloudchamber.service_settings import AsOriginal
 from keyplan.apps.cloudchamber.sessions import Session
 from keyplan.operations import Change, In, Schema
 
@@ -113,7 +114,10 @@ class Logs(Resource):
         # Why also below the beginning: that number is of a server that ran before this one.
         known = kept.begin - 1 if after < 0 else after
         await self.web.waiting.until(
-            lambda: kept.last_id > known, self.asked, kept.wakeup, seconds_max=self.web.waiting.poll_seconds
+            lambda: kept.last_id > known,
+            self.asked,
+            kept.wakeup,
+            seconds_max=None if AsOriginal.LOGS in self.web.as_original else self.web.waiting.poll_seconds,
         )
         found = kept.after(known, most)
         account = self.asked.account

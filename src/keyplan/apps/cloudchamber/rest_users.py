@@ -18,8 +18,9 @@ from keyplan.apps.cloudchamber.rest_bodies import (
     UserPublic,
     UserUpdate,
 )
-from keyplan.apps.cloudchamber.rest_routes import Resource, Who, etag, message_of, rest
+from keyplan.apps.cloudchamber.rest_routes import DAMAGED_FACT, Resource, Who, damaged_header, etag, message_of, rest
 from keyplan.apps.cloudchamber.rest_words import IfMatchWord, one_of, revision_of
+from keyplan.apps.cloudchamber.service_settings import AsOriginal
 from keyplan.apps.cloudchamber.sessions import COOKIE, Session
 from keyplan.layout import Damaged, shown_key
 from keyplan.operations import (
@@ -76,12 +77,12 @@ class Users(Resource):
 
     # ---- accounts --------------------------------------------------------------------------------------------------------
 
-    @rest("GET", "/api/users", Who.USER, 400, 409, needs=Need(Act.READ, ITSELF), has_slash=True)
+    @rest("GET", "/api/users", Who.USER, 400, 409, needs=Need(Act.READ, ITSELF), has_slash=True, headers=DAMAGED_FACT)
     def list(
         self,
         *,
         right: Annotated[str | None, In(form=one_of("right", _RIGHTS)), Schema("only users with this right")] = None,
-    ) -> UserList:
+    ) -> Answered[UserList]:
         """List the users, or those with a right."""
         path = self.asked.http.url.path.lower().rstrip("/")
 
@@ -92,11 +93,14 @@ class Users(Resource):
             if isinstance(row, Damaged):
                 # Why the raw key: an index entry that is damaged itself does not say whose it is.
                 name = row.key or shown_key(row.raw_key)
-                return UserEntry(name=name, uri=uri(name), damaged=True)
+                return UserEntry(name=name, uri=uri(name))
             name = row.record.name or row.key
             return UserEntry(name=name, uri=uri(name), protected=row.record.never_delete)
 
-        return UserList(users=[entry(row) for row in self.web.accounts.list(self.asked.caller, right=right)])
+        rows = self.web.accounts.list(self.asked.caller, right=right)
+        place_of = self.web.chamber.place_of
+        damaged = [place_of(shown_key(row.raw_key)) for row in rows if isinstance(row, Damaged)]
+        return Answered(UserList(users=[entry(row) for row in rows]), headers=damaged_header(damaged))
 
     @rest("POST", _ONE, Who.ACCOUNT_MANAGER, 404, 413, change=Change("create user", "{name}"))
     def create(self, name: NewUserName, wanted: Whole[UserDefinition]) -> Answered[str]:
@@ -234,7 +238,8 @@ class Users(Resource):
         known = found.record.password_hash.reveal() if found is not None and may_enter else None
         is_right = await run(is_password, password, known)
         if found is None or not is_right:
-            raise RefusedError(403, _FAILED)
+            is_told = AsOriginal.UNKNOWN_USERS in self.web.as_original and not may_enter
+            raise RefusedError(404 if is_told else 403, _FAILED)
         self.asked.opened = self.web.sessions.open(found)
         self.web.bound.succeeded(client, name)
         return Answered(f"User {quoted(name)} logged in\n")

@@ -1,14 +1,12 @@
 """CloudChamber's REST API as a service: `keyplan serve --store URL --app cloudchamber --setting cloudchamber.config=FOLDER`.
 
-One setting, `config`: the folder of `cloudchamber.yaml`, or that file; "." without it. The file says which name space is served
-and whether it is cleaned first, what the system account is, and the bounds of sessions. Where the store is, `--store` says; of
-it the service has its name space, and no other key.
+`cloudchamber.yaml` says which name space is served and whether it is cleaned first, what the system account is, the bounds of
+sessions, and where the web page is. Where the store is, `--store` says; of it the service has its name space, and no other key.
 """
 
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Final
 
 from keyplan.apps.cloudchamber.accounts import Accounts
@@ -18,6 +16,7 @@ from keyplan.apps.cloudchamber.configuration import DOCUMENTED_PASSWORD, Configu
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed, layout_in_use
 from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.namespaces import namespace_of, pre_clean, ranges_of, will_pre_clean
+from keyplan.apps.cloudchamber.readable import DocumentRacks
 from keyplan.apps.cloudchamber.rest_instances import Instances
 from keyplan.apps.cloudchamber.rest_inventory import Inventory
 from keyplan.apps.cloudchamber.rest_routes import CONTRACT, Resource, WebServer, routes_of
@@ -26,14 +25,17 @@ from keyplan.apps.cloudchamber.rest_stepper import Clock as SimulatedClock
 from keyplan.apps.cloudchamber.rest_users import Users
 from keyplan.apps.cloudchamber.rest_watch import Watches
 from keyplan.apps.cloudchamber.rest_workloads import Workloads
+from keyplan.apps.cloudchamber.service_settings import AsOriginal, ServiceSettings
 from keyplan.apps.cloudchamber.sessions import LoginBound, SessionTable
 from keyplan.apps.cloudchamber.stepper import Stepper
 from keyplan.apps.cloudchamber.traces import Traces
 from keyplan.apps.cloudchamber.waiting import Waiting
+from keyplan.apps.cloudchamber.web_files import WebFiles, folder_of_web_files
 from keyplan.engine import Area, Clock, Engine, Outside
 from keyplan.errors import InvalidInputError
 from keyplan.operations import described, needs_of, operations_of
 from keyplan.server import LOGGER, Service, ServiceContext, index_state_areas
+from keyplan.settings import of_service, read_settings
 from keyplan.store import Store
 
 __all__ = ["DESCRIPTION", "NEEDS", "build", "first_number"]
@@ -64,13 +66,15 @@ def build(context: ServiceContext) -> Service:
     The name space is cleaned, where the configuration says so, and the system account made before the first request. Where
     others may ask, by an access file or tokens, the server does not start with a password that everybody can read.
     """
-    configuration = read_configuration(Path(context.settings.get("config", ".")), os.environ)
+    settings = read_settings(ServiceSettings, of_service(context.settings, "cloudchamber"))
+    configuration = read_configuration(settings.config, os.environ)
     namespace = namespace_of(configuration.store)
     web_server = configuration.web_server
     sessions = SessionTable(
         context.clock,
         inactivity_seconds=web_server.session_inactivity_seconds,
         sessions_max=web_server.active_sessions_max,
+        of_user_max=web_server.active_sessions_max if AsOriginal.SESSIONS in settings.as_original else None,
     )
     # Why never closed: the engine inside is the server's, and no lease is held. Why others' keys are not there, rather than
     # refused: a watch on all of production goes across the tests.
@@ -82,9 +86,11 @@ def build(context: ServiceContext) -> Service:
     first = first_number(context.clock)
     stepper = Stepper(context.clock, is_automatic=support.is_stepped_automatically, first_epoch=first)
     feed = ChangeFeed(chamber, context.run)
+    root = folder_of_web_files(configuration)
     web = WebServer(
         context=context,
         chamber=chamber,
+        racks=DocumentRacks(chamber),
         accounts=Accounts(chamber.layout),
         sessions=sessions,
         bound=LoginBound(context.clock),
@@ -93,6 +99,7 @@ def build(context: ServiceContext) -> Service:
         waiting=Waiting(context.clock, context.closing, sessions),
         feed=feed,
         started_at=context.clock.wall(),
+        as_original=settings.as_original,
     )
 
     @asynccontextmanager
@@ -104,7 +111,14 @@ def build(context: ServiceContext) -> Service:
             await feed.end()
 
     return Service(
-        "cloudchamber", routes_of(web, RESOURCES), DESCRIPTION, lifespan, has_own_access=True, is_confined=True
+        "cloudchamber",
+        routes_of(web, RESOURCES),
+        DESCRIPTION,
+        lifespan,
+        has_own_access=True,
+        is_confined=True,
+        unknown=None if root is None else WebFiles(root, context.run),
+        is_unknown_open=True,
     )
 
 

@@ -58,14 +58,17 @@ class Session:
 class SessionTable:
     """The sessions of one server, at most `sessions_max`; each ends `inactivity_seconds` after its last use.
 
-    One user has a part of them at most: whoever logs in again and again ends sessions of their own, and nobody else's.
+    One user has a part of them at most, a tenth unless `of_user_max` says how many: whoever logs in again and again ends
+    sessions of their own, and nobody else's.
     """
 
-    def __init__(self, clock: Clock, *, inactivity_seconds: float, sessions_max: int) -> None:
+    def __init__(
+        self, clock: Clock, *, inactivity_seconds: float, sessions_max: int, of_user_max: int | None = None
+    ) -> None:
         self._clock = clock
         self.inactivity_seconds = inactivity_seconds
         self._sessions_max = sessions_max
-        self._of_user_max = max(1, sessions_max // SESSIONS_SHARE)
+        self._of_user_max = max(1, sessions_max // SESSIONS_SHARE) if of_user_max is None else of_user_max
         self._by_secret: dict[bytes, Session] = {}
         self._last_id = 0
 
