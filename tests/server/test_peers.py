@@ -198,6 +198,7 @@ def test_a_certificate_of_another_authority_is_refused_by_tls(
         pytest.raises(httpx.TransportError),
     ):
         client.get("/metrics")
+    assert '"reason": "tls_failed"' in server.log
 
 
 @pytest.mark.slow

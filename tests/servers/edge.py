@@ -14,7 +14,7 @@ import uvicorn
 from keyplan.engine import Engine, MemoryEngine
 from keyplan.server import Access, Application, EdgeBounds, ServerOptions, ServiceBuilder
 from keyplan.server.listen import listener
-from keyplan.server.process import uvicorn_config
+from keyplan.server.process import GRACE_SECONDS_DEFAULT, uvicorn_config
 from tests.servers.authority import Authority
 
 __all__ = ["EdgeServer"]
@@ -34,10 +34,13 @@ class EdgeServer:
         bounds: EdgeBounds | None = None,
         authority: Authority | None = None,
         path: Path | None = None,
+        grace_seconds: float = GRACE_SECONDS_DEFAULT,
     ) -> None:
         self.engine = engine or MemoryEngine()
         self.path = path
-        options = ServerOptions("memory:", access=access or Access(), bounds=bounds or EdgeBounds())
+        options = ServerOptions(
+            "memory:", access=access or Access(), bounds=bounds or EdgeBounds(), grace_seconds=grace_seconds
+        )
         if authority is not None:
             options = replace(
                 options,

@@ -30,6 +30,11 @@ class Connections:
         self._proxies = proxies
         self._places = Places(bounds.connections_of_all, bounds.of_one_address)
 
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return self._places.number
+
     def place_of(self, scope: Scope, peer: Peer) -> str:
         """Return what a connection counts as; `scope` has its two ends."""
         if self._proxies.are_at(scope):

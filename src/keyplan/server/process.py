@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, Final
 
 import uvicorn
+from uvicorn.server import ServerState
 
 from keyplan.audit_log import NO_ROTATION, AuditLog, Rotation
 from keyplan.codec import SecretCipher
@@ -25,6 +26,7 @@ from keyplan.server.auditing import log_notice
 from keyplan.server.bounds import EdgeBounds
 from keyplan.server.closing import Closing
 from keyplan.server.connections import Connections
+from keyplan.server.handshake import HandshakeProtocol
 from keyplan.server.listen import LISTEN_DEFAULT, UNIX_MODE, UNIX_MODE_OF_POLICY, Listener, listener
 from keyplan.server.logs import LOGGER
 from keyplan.server.protocol import BoundedProtocol
@@ -172,7 +174,28 @@ def uvicorn_config(application: Application, options: ServerOptions) -> uvicorn.
     except OSError as error:
         problem = f"the certificate or its key cannot be read: {error.strerror or error}"
         raise InvalidInputError(source=str(options.tls_certificate), problem=problem) from error
+    if config.ssl is not None:
+        # Why not uvicorn's way, which is asyncio's: see HandshakeProtocol.
+        with_handshake = partial(_with_handshake, config.http_protocol_class, config.ssl, connections)
+        config.http_protocol_class = with_handshake  # type: ignore[assignment] # uvicorn calls it as it calls a class
+        config.ssl = None
     return config
+
+
+def _with_handshake(
+    make_protocol: Callable[..., asyncio.Protocol],
+    context: ssl.SSLContext,
+    connections: Connections,
+    *,
+    server_state: ServerState,
+    **named: Any,
+) -> HandshakeProtocol:
+    return HandshakeProtocol(
+        partial(make_protocol, server_state=server_state, **named),
+        context=context,
+        connections=connections,
+        open_protocols=server_state.connections,
+    )
 
 
 def _check_authority(path: Path) -> None:
