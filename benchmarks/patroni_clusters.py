@@ -119,7 +119,7 @@ class Lab:
 
     def stands(self) -> bool:
         """Whether one leads and the other follows closely enough to take over."""
-        states = [member.unknown.get("replication_state") for _, member in self.broker.members.list("f1")]
+        states = [member.replication_state for _, member in self.broker.members.list("f1")]
         return len(states) == 2 and "streaming" in states
 
     def leader(self) -> str:

@@ -95,7 +95,11 @@ class PaperCells:
         except AlreadyExistsError:
             role = "replica"
         member = Member(
-            role=role, state="running", conn_url=Secret(f"postgres://{address}/postgres"), xlog_location=100
+            role=role,
+            state="running",
+            conn_url=Secret(f"postgres://{address}/postgres"),
+            xlog_location=100,
+            replication_state="streaming" if role == "replica" else None,
         )
         self._broker.members.put(MemberKey(instance, node), member, lease=self._lease)
         self._broker.initializations.put(instance, "7710453740755543520")

@@ -88,7 +88,9 @@ def test_a_member_that_patroni_wrote_itself_is_found_by_its_address(store: Store
     """Patroni knows of no index: it writes its key, as a client of etcd does."""
     raw_key = f"/service/f1/members/{NODE}".encode()
     store.engine.commit(
-        Commit((), (Put(raw_key, b'{"conn_url":"postgres://10.0.0.7:5433/postgres","state":"running"}'),))
+        Commit(
+            (), (Put(raw_key, b'{"conn_url":"postgres://10.0.0.7:5433/postgres","state":"running","role":"primary"}'),)
+        )
     )
     key = RegistrationKey("postgresql-patroni", "h", f"cf-{NODE}", 5432)
     broker.registrations.put(key, "10.0.0.7:5433", lease=store.lease(60, keep_alive=False))
@@ -163,6 +165,35 @@ def test_a_dead_cell_and_a_cluster_without_leader_are_found_and_left_alone(
     lease.revoke()
     assert found(store) == [("no-leader", "f1"), ("node-on-dead-cell", f"f1/{NODE}")]
     assert mended(store) == [False, False]
+
+
+def test_a_member_that_runs_and_follows_nobody_is_told(store: Store, broker: Broker, lease: Lease) -> None:
+    """As a former leader that was not rewound: its PostgreSQL runs, on a timeline that has ended."""
+    leading = broker.members.require(MemberKey("f1", NODE))
+    leading.timeline = 4
+    broker.members.put(MemberKey("f1", NODE), leading, lease=lease)
+    members = {
+        "a": Member(role="replica", state="running", replication_state="streaming", timeline=4),
+        "b": Member(role="replica", state="running", replication_state="streaming", timeline=2),
+        "c": Member(role="replica", state="running", timeline=4),
+        "d": Member(role="replica", state="starting"),
+    }
+    for name, member in members.items():
+        broker.members.put(MemberKey("f1", name), member, lease=lease)
+    for name in (*members, "e"):
+        broker.nodes.put(NodeKey("f1", name), "c1")
+        broker.orders.put(OrderKey("c1", name), NodeOrder(instance="f1"))
+    told = {fault.subject: fault.text.partition(";")[0] for fault in diagnose(store)}
+    assert told == {
+        "f1/b": f"it is on timeline 2, and the leader {NODE} on 4",
+        "f1/c": f"it runs, and does not stream from the leader {NODE}",
+        "f1/d": "it is starting",
+        "f1/e": "it is no member of its cluster",
+    }
+    assert {fault.kind for fault in diagnose(store)} == {FaultKind.MEMBER_ASTRAY}
+    assert mended(store) == [False] * 4
+    broker.operations.put("f1", Operation(id="o", kind="update"))
+    assert found(store) == []
 
 
 def test_a_leader_without_a_record_and_a_member_of_nobody_are_found(store: Store, broker: Broker, lease: Lease) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import keyplan
-from keyplan.apps.patroni import Broker, Failover, MemberKey
+from keyplan.apps.patroni import Broker, Failover
+from keyplan.apps.patroni.clusters import members_astray
 from keyplan.apps.patroni.node_host import as_user
 from keyplan.apps.patroni.processes import Running
 from tests.apps.patroni.up_process import UpProcess, open_to_others, psql, up_process, why_no_up
@@ -47,24 +48,22 @@ def leader_of(everything: UpProcess, instance: str) -> str:
         return Broker(store).leaders.get(instance) or ""
 
 
-def has_members(everything: UpProcess, number: int) -> bool:
-    return members_of(everything, "f1") == number
-
-
-def members_of(everything: UpProcess, instance: str) -> int:
-    with keyplan.open(everything.ready["store"]) as store:
-        return sum(member.state == "running" for _, member in Broker(store).members.list(instance))
-
-
-def follows(broker: Broker, member: str) -> bool:
-    """Whether a member streams from its leader, as Patroni wants of one that takes over."""
-    found = broker.members.get(MemberKey("f1", member))
-    return found is not None and found.unknown.get("replication_state") == "streaming"
+def follow_members(everything: UpProcess, number: int) -> bool:
+    """Whether a cluster has so many members, of which one leads and the others stream from it: none merely runs."""
+    with keyplan.open(everything.ready["store"]) as store, store.snapshot() as state:
+        broker = Broker(state)
+        names = [key.member for key in broker.members.keys("f1")]
+        return len(names) == number and not members_astray(broker, "f1", names)
 
 
 def cell_of(everything: UpProcess, node: str) -> str:
     with keyplan.open(everything.ready["store"]) as store:
         return next(key.cell for key in list(Broker(store).orders.keys()) if key.node == node)
+
+
+def alive_cells(everything: UpProcess) -> list[str]:
+    with keyplan.open(everything.ready["store"]) as store:
+        return list(Broker(store).cells.keys())
 
 
 def cells_of(everything: UpProcess, instance: str) -> list[str]:
@@ -94,10 +93,10 @@ def writes(uri: str, number: int) -> bool:
 def asked_to_switch_over(everything: UpProcess) -> tuple[str, str]:
     """Ask a cluster of two to change its leader, as patronictl does; return who led, and who is to."""
     first = leader_of(everything, "f1")
+    until(lambda: follow_members(everything, 2), 60, everything.logs)
     with keyplan.open(everything.ready["store"]) as store:
         broker = Broker(store)
         second = next(key.member for key in broker.members.keys("f1") if key.member != first)
-        until(lambda: follows(broker, second), 60, everything.logs)
         broker.failovers.put("f1", Failover(leader=first, member=second))
     return first, second
 
@@ -269,7 +268,7 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
     first, second = asked_to_switch_over(everything)
     until(lambda: leader_of(everything, "f1") == second, 60, everything.logs)
     until(lambda: writes(uri, 2), 60, everything.logs)
-    until(lambda: members_of(everything, "f1") == 2, 60, everything.logs)
+    until(lambda: follow_members(everything, 2), 60, everything.logs)
     until(lambda: psql(reads, "select pg_is_in_recovery(), count(*) > 0 from story") == "t|t", 60, everything.logs)
 
     # "kill -9 of the leader (new leader within the TTL)": with the agent of its cell halted, as if the machine were gone
@@ -280,9 +279,10 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
     assert "(2 rows)" in printed_rows
     assert writes(uri, 3)
     agent.send(signal.SIGCONT)
-    until(lambda: members_of(everything, "f1") == 2, 60, everything.logs)
+    until(lambda: len(alive_cells(everything)) == 3, 60, everything.logs)
 
-    # "scale 2 to 3 to 2"; the leader's cell is left: another node leads before its node is removed
+    # "scale 2 to 3 to 2", while the killed node is still being rewound; the leader's cell is left: another node leads, and all
+    # follow it, before its node is removed
     leader = leader_of(everything, "f1")
     others = sorted({"cell1", "cell2", "cell3"} - {cell_of(everything, leader)})
     for number, where in ((3, {}), (2, {"cells": others})):
@@ -290,8 +290,7 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
         changed = {"service_id": service["id"], "parameters": parameters}
         assert everything.call("PATCH", f"{instance}?accepts_incomplete=true", changed)[0] == 202
         assert everything.until_done("f1") == "succeeded"
-        # Why waited for: the others follow the new leader, some after a restart.
-        until(partial(has_members, everything, number), 60, everything.logs)
+        until(partial(follow_members, everything, number), 60, everything.logs)
     assert leader_of(everything, "f1") != leader
     assert cells_of(everything, "f1") == others
     assert psql(uri, "select count(*) from story") == "3"

@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import pwd
+import re
 import shutil
 import signal
 import stat
@@ -17,8 +18,12 @@ from typing import Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+import keyplan
+from keyplan.apps.patroni import Broker
+from keyplan.apps.patroni.clusters import members_astray
 from keyplan.apps.patroni.processes import Running, users_of_processes
 from keyplan.apps.patroni.router_haproxy import find_haproxy
+from keyplan.errors import KeyplanError
 from tests.servers.authority import Authority
 from tests.servers.etcd import free_port
 from tests.servers.patroni import until, why_no_patroni
@@ -26,6 +31,11 @@ from tests.servers.patroni import until, why_no_patroni
 __all__ = ["UpProcess", "instance_users", "open_to_others", "psql", "up_process", "why_no_up"]
 
 _LINES_SECONDS_MAX: Final = 150
+_ASTRAY_CHARACTERS: Final = 20_000
+_REPEATED: Final = re.compile(
+    "no action|Lock owner: |in progress$|heartbeat connection|rejecting connections|not yet accepting|starting up$"
+)
+"""What a node that waits says every second."""
 _PROGRAM: Final = (sys.executable, "-c", "from keyplan.cli.start import run; run()", "patroni", "up")
 
 
@@ -191,9 +201,35 @@ class UpProcess:
         return str(last[-1][1].get("state", last[-1][0]))
 
     def logs(self) -> str:
-        """The end of every log."""
-        found = [path for path in self.folder.rglob("log") if path.is_file()]
-        return "\n".join(f"--- {path}\n{path.read_text(errors='replace')[-1_500:]}" for path in found)
+        """The end of every log; last, and longer, those of nodes that do not follow, without what they say again and again."""
+        astray = self._astray()
+        found = sorted(
+            (path for path in self.folder.rglob("log") if path.is_file()), key=lambda path: path.parent.name in astray
+        )
+        shown = []
+        for path in found:
+            text = path.read_text(errors="replace")
+            if path.parent.name in astray:
+                problem = f" ({astray[path.parent.name]})"
+                lines = [line for line in text.splitlines() if not line.startswith("  ") and not _REPEATED.search(line)]
+                shown.append(f"--- {path}{problem}\n" + "\n".join(lines)[-_ASTRAY_CHARACTERS:])
+            else:
+                shown.append(f"--- {path}\n{text[-1_500:]}")
+        return "\n".join(shown)
+
+    def _astray(self) -> dict[str, str]:
+        """The nodes that do not follow, with why; nothing where the store cannot be asked."""
+        if "store" not in self.ready:
+            return {}
+        with suppress(KeyplanError), keyplan.open(self.ready["store"]) as store, store.snapshot() as state:
+            broker = Broker(state)
+            placed = [key for key, _ in broker.nodes.list()]
+            return {
+                key.node: problem
+                for key in placed
+                for problem in members_astray(broker, key.instance, [key.node]).values()
+            }
+        return {}
 
     def remove(self) -> None:
         """Kill what is left, and remove the folder."""

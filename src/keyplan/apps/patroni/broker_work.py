@@ -15,7 +15,7 @@ import httpx
 from keyplan.apps.patroni.backups import Backups, CallbackFailedError, cluster_data_of
 from keyplan.apps.patroni.catalog import Catalog
 from keyplan.apps.patroni.cluster_login import with_logins
-from keyplan.apps.patroni.clusters import RUNNING, cell_loads, leader_of
+from keyplan.apps.patroni.clusters import RUNNING, cell_loads, leader_of, members_astray
 from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey
 from keyplan.apps.patroni.operations import FAILED, IN_PROGRESS, SUCCESS, note_progress
 from keyplan.apps.patroni.patroni_rest import SwitchoverFailedError, switch_over
@@ -263,6 +263,11 @@ class OperationWork:
         if not node:
             self._complete()
             return
+        if self._current().kind == "update":
+            # Invariant: of a cluster that stays no node goes before all that stay follow a leader that stays. A member that is
+            # being rewound loses what it is rewound from otherwise, and who has taken over may be the only one with everything.
+            self._hand_over(node)
+            self._until(self._missing_members, self._waits.step_seconds_max)
         key = NodeKey(self._instance, node)
         cell = self._latest.nodes.get(key) or self._latest.node_intents.get(key)
         if cell is not None:
@@ -272,12 +277,24 @@ class OperationWork:
         self._complete(lambda broker: _removed(broker, key))
 
     def _chosen(self, broker: Broker, operation: Operation) -> str:
-        """Choose a node to remove and write it into the step: not the leader, unless it is alone; first those of dead cells."""
+        """Choose a node to remove and write it into the step: not the leader, unless it is alone.
+
+        First those that follow nobody, then those of dead cells: what is left must be what can be counted on.
+        """
         leader = broker.leaders.get(self._instance)
-        alive = {cell.guid for cell in cell_loads(self._latest)}
         placed = [(key.node, cell) for key, cell in broker.nodes.list(self._instance)]
+        # Why beside the transaction: every member that it reads would be guarded, and heartbeats rewrite them all the time.
+        with self._store.snapshot() as state:
+            beside = Broker(state)
+            alive = {cell.guid for cell in cell_loads(beside)}
+            astray = members_astray(beside, self._instance, [node for node, _ in placed])
         cells = [cell for _, cell in placed]
-        placed.sort(key=lambda item: (item[0] == leader, item[1] in alive, -cells.count(item[1]), item[0]))
+
+        def rank(item: tuple[str, str]) -> tuple[bool, bool, bool, int, str]:
+            node, cell = item
+            return node == leader, node not in astray, cell in alive, -cells.count(cell), node
+
+        placed.sort(key=rank)
         if not placed:
             return ""
         step = operation.steps[operation.completed_steps]
@@ -302,17 +319,25 @@ class OperationWork:
         self._complete()
 
     def _missing_members(self) -> str:
-        expected = {key.node: cell for key, cell in self._latest.nodes.list(self._instance)}
-        members = {key.member: member.state for key, member in self._latest.members.list(self._instance)}
-        running = {name for name, state in members.items() if state in RUNNING}
-        if running == set(expected) == set(members):
+        """Return which members cannot be counted on: all that stay must follow; those that the operation removes need not."""
+        operation = self._current()
+        removals = [step.node for step in operation.steps[operation.completed_steps :] if step.kind == "remove"]
+        with self._store.snapshot() as state:
+            broker = Broker(state)
+            placed = {key.node: cell for key, cell in broker.nodes.list(self._instance)}
+            staying = sorted(placed.keys() - set(removals))
+            astray = members_astray(broker, self._instance, staying)
+            leader = broker.leaders.get(self._instance)
+            others = sorted({key.member for key in broker.members.keys(self._instance)} - placed.keys())
+            reports = [broker.reports.get(OrderKey(placed[node], node)) for node in staying]
+        # Why so many: those are the first that a step chooses whose node is not named yet.
+        if len(astray) <= removals.count("") and leader not in astray and not others:
             return ""
-        text = f"{len(running & set(expected))} of {len(expected)} members run"
-        reports = [self._latest.reports.get(OrderKey(cell, node)) for node, cell in expected.items()]
-        faults = [report.message for report in reports if report is not None and report.state == "failed"]
-        if others := sorted(set(members) - set(expected)):
+        faults = [f"{node}: {problem}" for node, problem in astray.items()]
+        faults += [report.message for report in reports if report is not None and report.state == "failed"]
+        if others:
             faults.append(f"others run too: {', '.join(others)}")
-        return "; ".join([text, *faults])
+        return "; ".join([f"{len(staying) - len(astray)} of {len(staying)} members can be counted on", *faults])
 
     def _wait_leader(self, _step: Step) -> None:
         self._until(self._missing_leader, self._waits.step_seconds_max)
@@ -326,17 +351,23 @@ class OperationWork:
         return "" if member.state in RUNNING and member.is_primary else f"the leader {name} is {member.state}"
 
     def _switch(self, step: Step) -> None:
+        self._hand_over(step.node)
+        self._complete()
+
+    def _hand_over(self, node: str) -> None:
+        """Wait until somebody else leads. The node is asked for it, where it leads, once all that stay follow it."""
         give_up = SYSTEM_CLOCK.monotonic() + self._waits.step_seconds_max
         next_try = 0.0
         text = "the leader did not change"
-        while self._latest.leaders.get(self._instance) in {step.node, None}:
+        while self._latest.leaders.get(self._instance) in {node, None}:
             if SYSTEM_CLOCK.monotonic() > give_up:
                 raise StepFailedError(text)
-            if SYSTEM_CLOCK.monotonic() >= next_try:
-                text = self._asked_to_switch(step.node) or text
+            if missing := self._missing_members():
+                text = missing
+            elif SYSTEM_CLOCK.monotonic() >= next_try:
+                text = self._asked_to_switch(node) or text
                 next_try = SYSTEM_CLOCK.monotonic() + self._waits.switch_again_seconds
             self._pause()
-        self._complete()
 
     def _asked_to_switch(self, node: str) -> str:
         state = self._latest.instances.require(self._instance)

@@ -4,7 +4,7 @@ The document has "no cluster-level information" beside a registration; here it i
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, ClassVar, Final, NamedTuple
 
 from msgspec import Struct
@@ -29,6 +29,7 @@ __all__ = [
     "clusters",
     "leader_of",
     "member_of",
+    "members_astray",
 ]
 
 CONTAINER_PREFIX: Final = "cf-"
@@ -93,6 +94,34 @@ def member_of(broker: Broker, instance: str, name: str) -> Member | None:
         return broker.members.get(MemberKey(instance, name))
     except CorruptionError:
         return None
+
+
+def members_astray(broker: Broker, instance: str, names: Collection[str]) -> dict[str, str]:
+    """Return which of these members cannot be counted on, with what is wrong with each, in words.
+
+    Who leads must take writes, and everybody else stream from the leader on its timeline. Why not by their state: PostgreSQL
+    runs as well where it can follow nobody, as in a former leader that is not rewound yet, and a killed member's record stays
+    until its lease ends. The broker is of one state, or a leader and followers of different moments would be compared.
+    """
+    found = leader_of(broker, instance)
+    if found is None:
+        return dict.fromkeys(names, "nobody leads its cluster")
+    problems = {name: _astray(name, member_of(broker, instance, name), *found) for name in names}
+    return {name: problem for name, problem in problems.items() if problem}
+
+
+def _astray(name: str, member: Member | None, leader: str, leading: Member) -> str:
+    if member is None:
+        return "it is no member of its cluster"
+    if member.state not in RUNNING:
+        return f"it is {member.state or 'in no state'}"
+    if name == leader:
+        return "" if member.is_primary else "it leads, and takes no writes yet"
+    if "streaming" not in {member.state, member.replication_state}:
+        return f"it runs, and does not stream from the leader {leader}"
+    if member.timeline != leading.timeline:
+        return f"it is on timeline {member.timeline}, and the leader {leader} on {leading.timeline}"
+    return ""
 
 
 def cell_loads(broker: Broker) -> list[CellLoad]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from keyplan.apps.patroni.clusters import Advertised, advertised_addresses, belonging_of, member_of
+from keyplan.apps.patroni.clusters import Advertised, advertised_addresses, belonging_of, member_of, members_astray
 from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
 from keyplan.apps.patroni.operations import IN_PROGRESS
 from keyplan.apps.patroni.readable import readable, readable_of
@@ -36,6 +36,7 @@ class FaultKind(StrEnum):
     NO_LEADER = "no-leader"
     LEADER_WITHOUT_MEMBER = "leader-without-member"
     UNKNOWN_MEMBER = "unknown-member"
+    MEMBER_ASTRAY = "member-astray"
     FAILED_OPERATION = "failed-operation"
     UNORDERED_NODE = "unordered-node"
     UNKNOWN_CLUSTER = "unknown-cluster"
@@ -295,6 +296,14 @@ def _clusters(broker: Broker) -> Iterator[Fault]:
             yield Fault(FaultKind.FAILED_OPERATION, instance, f"{operation.kind}: {operation.message}")
         if not broker.leaders.exists(instance):
             yield Fault(FaultKind.NO_LEADER, instance, "nobody leads the cluster")
+        leader = readable_of(broker.leaders, instance, _ignore)
+        if leader is None or member_of(broker, instance, leader) is None:
+            continue
+        # Why not those of dead cells: they are a fault of their own.
+        placed = [key.node for key, cell in readable(broker.nodes.rows(instance), _ignore) if broker.cells.exists(cell)]
+        for node, problem in members_astray(broker, instance, placed).items():
+            text = f"{problem}; where that lasts, `patronictl reinit {instance} {node} --force` copies the leader anew"
+            yield Fault(FaultKind.MEMBER_ASTRAY, f"{instance}/{node}", text)
 
 
 def _damaged(broker: Broker) -> Iterator[Fault]:

@@ -36,6 +36,9 @@ DYNAMIC_DEFAULT: Final[Mapping[str, Any]] = {
     "maximum_lag_on_failover": 1_048_576,
     "postgresql": {
         "use_pg_rewind": True,
+        # Why: a pg_rewind that is cut off, as by the end of the leader that it copies from, leaves data from which nothing
+        # starts, and Patroni would wait for ever. They were to be given up anyway: a copy of the leader takes their place.
+        "remove_data_directory_on_rewind_failure": True,
         "use_slots": True,
         "parameters": {
             "max_connections": 100,

@@ -94,7 +94,11 @@ class OpenJson(ValueForm[R]):
 
 
 class Member(OpenRecord, kw_only=True, omit_defaults=True):
-    """What one Patroni process says about itself. `conn_url` of old versions holds a password."""
+    """What one Patroni process says about itself. `conn_url` of old versions holds a password.
+
+    A `state` of running says that PostgreSQL runs, and nothing of whether it follows anybody: `replication_state` does, which
+    old versions do not write.
+    """
 
     role: str = ""
     state: str = ""
@@ -104,6 +108,7 @@ class Member(OpenRecord, kw_only=True, omit_defaults=True):
     version: str | None = None
     xlog_location: int | None = None
     timeline: int | None = None
+    replication_state: str | None = None
 
     @property
     def is_primary(self) -> bool:
