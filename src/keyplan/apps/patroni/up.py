@@ -100,17 +100,26 @@ class _Part:
         make_folder(self.folder)
         self.process = Spawned(self.folder / "process")
 
-    def keep(self) -> None:
-        """Start it unless it runs; not at once when it ended just now."""
+    def keep(self) -> bool:
+        """Start it unless it runs; not at once when it ended just now. Return whether it was started."""
         now = self.clock.monotonic()
         if self.process.is_alive or (self.started_at and now - self.started_at < _RESTART_SECONDS):
-            return
+            return False
         if self.started_at:
             LOGGER.warning("%s ended by itself and is started again; its log is %s", self.name, self.folder / "log")
         self.started_at = now
         self.process.start(
             [sys.executable, "-c", _PROGRAM, *self.command], environment=self.environment, log=self.folder / "log"
         )
+        return True
+
+
+def _is_announced(store: Store, cell: str, since: int) -> bool:
+    """Whether a cell has said that it is alive after a revision. Why raw: its record may be one that cannot be read."""
+    raw_key = Broker.bound().tables["cells"].keys.encode(cell)
+    with store.engine.snapshot() as state:
+        entry = state.get(raw_key)
+    return entry is not None and entry.mod_revision > since
 
 
 class Everything:
@@ -268,14 +277,17 @@ class Everything:
         """
         self._server.keep()
         self._await_start([self._server], self._is_answering, stop)
-        for part in (*self._cells, self._router):
+        if stop.is_set():
+            return
+        with Store(open_engine(self._settings.store, create=False)) as store:
+            # Why since: the record of an agent that was killed stays until its lease ends, and says nothing of the next one.
+            since, found = store.revision, {part.name: 0 for part in self._cells}
+            for part in self._cells:
+                if not stop.is_set() and part.keep():
+                    found[part.name] = since
             if not stop.is_set():
-                part.keep()
-        if not stop.is_set():
-            with Store(open_engine(self._settings.store, create=False)) as store:
-                broker = Broker(store)
-                names = [part.name for part in self._cells]
-                self._await_start(self._cells, lambda: all(map(broker.cells.exists, names)), stop)
+                self._router.keep()
+            self._await_start(self._cells, lambda: all(_is_announced(store, *cell) for cell in found.items()), stop)
 
     def _await_start(self, parts: Sequence[_Part], is_so: Callable[[], bool], stop: Event) -> None:
         deadline = self._clock.monotonic() + _START_SECONDS_MAX
