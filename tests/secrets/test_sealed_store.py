@@ -18,14 +18,11 @@ from keyplan.codec import RawForm
 from keyplan.engine import Commit, Engine, KeyRange, MemoryEngine, Put
 from keyplan.errors import CorruptionError, LayoutError, SecretKeyError
 from keyplan.layout import (
-    canonical_description,
     describe,
-    differences,
     layout_class_of,
     layout_of_description,
     plain_value,
 )
-from keyplan.maintenance import plan_migration
 from keyplan.store import Store
 from tests.secrets.vault import NEEDLE, Account, Door, DoorKey, Vault, account, filled, traces
 
@@ -417,60 +414,3 @@ def test_who_has_the_description_alone_seals_and_reads_the_same() -> None:
         plain.view("accounts").put("ada", changed)
         assert vault.accounts.require("ada") == msgspec.structs.replace(account(), pass_word=Secret("new"))
         assert not any(b'"new"' in value for value in stored(engine).values())
-
-
-# ---- two applications in one store -----------------------------------------------------------------------------------------
-
-
-class Bank(Layout, root="/bank/"):
-    """Another application with the same table, in the same store, with the same key file."""
-
-    accounts = Table("accounts/{name}", key=str, value=Account)
-
-
-class VaultNext(Vault, version=2):
-    """The vault with a table more."""
-
-    notes = Table("notes/{name}", key=str, value=str)
-
-
-class Renamed(Layout, root="/vault/", sealed_as="Vault"):
-    """The vault under another name."""
-
-    accounts = Table("accounts/{name}", key=str, value=Account)
-
-
-def test_a_record_that_is_copied_into_another_application_does_not_open_there() -> None:
-    with MemoryEngine() as engine:
-        filled(engine, secrets=keys("k1"))
-        store = Store(engine, secrets=keys("k1"))
-        engine.commit(Commit((), (Put(b"/bank/accounts/ada", stored(engine)[ADA]),)))
-        with pytest.raises(CorruptionError, match="sealed for another place"):
-            Bank(store).accounts.require("ada").pass_word.reveal()
-        copied = Vault(store).accounts.require("ada")
-        Bank(store).accounts.put("ada", copied)  # a program that has the keys, and both layouts, moves it
-        assert Bank(store).accounts.require("ada").pass_word.reveal() == NEEDLE
-
-
-def test_a_later_layout_and_one_that_says_so_open_what_the_first_one_sealed() -> None:
-    with MemoryEngine() as engine:
-        filled(engine, secrets=keys("k1"))
-        store = Store(engine, secrets=keys("k1"))
-        for kind in (VaultNext, Renamed, layout_class_of(layout_of_description(describe(Renamed.spec)))):
-            record = kind(store).view("accounts").require("ada")
-            secret = record.pass_word if isinstance(record, Account) else record["passWord"]
-            assert secret.reveal() == NEEDLE
-
-
-def test_a_layout_of_another_name_is_told_by_diff_and_refused_by_a_migration_plan() -> None:
-    class Other(Layout, root="/vault/"):
-        accounts = Table("accounts/{name}", key=str, value=Account)
-
-    assert [change.code for change in differences(Renamed, Other)] == ["E1", "E22"]
-    with MemoryEngine() as engine:
-        [obstacle] = plan_migration(engine, Renamed.bound(), Other.bound()).obstacles
-        assert obstacle.startswith("E22 breaking layout: its secrets are sealed as Other's, no longer as Vault's")
-    assert [change.code for change in differences(Renamed, VaultNext) if change.code == "E22"] == []
-    assert describe(Renamed.spec)["sealed_as"] == "Vault"
-    assert "sealed_as" not in describe(Vault.spec)
-    assert canonical_description(Renamed.spec) == canonical_description(Other.spec)

@@ -87,6 +87,10 @@ class SecretOrigin(Protocol):
         """Return what was sealed. Raises SecretKeyError, CorruptionError."""
         ...
 
+    def note_sealed(self) -> None:
+        """Take note that a sealed secret was read from the record."""
+        ...
+
 
 class SealedValue(NamedTuple):
     """A secret as it is stored, what reads its value when it is open, and the record that it was read from, where known."""
@@ -309,7 +313,10 @@ def sealed_secret(kind: type[Secret[Any]], envelope: str, read: Callable[[bytes,
 
 
 def _sealed(envelope: str, read: Callable[[bytes, SecretSyntax], Any]) -> SealedValue:
-    return SealedValue(envelope, read, _ORIGIN.get())
+    origin = _ORIGIN.get()
+    if origin is not None:
+        origin.note_sealed()
+    return SealedValue(envelope, read, origin)
 
 
 def plain_of_secret(value: object) -> Any:

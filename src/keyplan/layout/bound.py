@@ -48,8 +48,8 @@ class BoundTable:
         """Return how its secrets are opened with these keys, whatever keys the table has itself; None without secrets."""
         if not self.form.secrets:
             return None
-        own = cipher if self.spec.is_sealed else None
-        return TableSeal(self.layout.spec.sealed_as, self.name, self.keys, self.form, own)
+        named = self.layout.spec.sealed_as
+        return TableSeal(named, self.name, self.keys, self.form, cipher, is_sealed=self.spec.is_sealed)
 
     @cached_property
     def encoded_record(self) -> "RecordEncoder[IndexEntry]":

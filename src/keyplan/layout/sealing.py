@@ -36,17 +36,26 @@ _REMEDY: Final = "open the store with secrets=, or the command with --secrets"
 class TableSeal:
     """How the secrets of a table are stored. `cipher` has the keys; without one, secrets are written in clear.
 
-    `layout` is the name under which its layout seals.
+    `layout` is the name under which its layout seals. A table that is not `is_sealed` never has sealed secrets: other programs
+    write its records, and one of them that looks sealed is damaged, so that nobody meets it where it is revealed.
     """
 
     def __init__(
-        self, layout: str, table: str, keys: CompiledKeys, form: ValueForm[Any], cipher: SecretCipher | None
+        self,
+        layout: str,
+        table: str,
+        keys: CompiledKeys,
+        form: ValueForm[Any],
+        cipher: SecretCipher | None,
+        *,
+        is_sealed: bool = True,
     ) -> None:
         self.layout = layout
         self.table = table
         self.keys = keys
         self.form = form
-        self.cipher = cipher
+        self.cipher = cipher if is_sealed else None
+        self.is_sealed = is_sealed
 
     @cached_property
     def syntax(self) -> SecretSyntax:
@@ -59,7 +68,11 @@ class TableSeal:
 
     def decode(self, raw_key: bytes, raw_value: bytes) -> object:
         """Return the record; its sealed secrets can be revealed as far as the keys are here. Raises CorruptionError."""
-        return decoded_from(_StoredRecord(self, raw_key, raw_value), self.form.decode, raw_value)
+        stored = _StoredRecord(self, raw_key, raw_value)
+        record = decoded_from(stored, self.form.decode, raw_value)
+        if stored.has_sealed and not self.is_sealed:
+            raise CorruptionError(problem="a secret is sealed in a table whose secrets never are", table=self.table)
+        return record
 
     def encode(self, key: object, record: object) -> bytes:
         """Return what is stored of a record at a key.
@@ -73,6 +86,9 @@ class TableSeal:
             return raw_value
         if self.cipher is not None:
             self.check()
+        if not self.is_sealed:
+            carried.opened = frozenset(carried.by_envelope)
+            return carried.encoded(self.form.encode, record)
         # Why asked first: hardly any record brings a sealed secret, and to look for it is to read the value once more.
         moved = self._moved(key, raw_value, carried) if carried.by_envelope else frozenset()
         if moved:
@@ -204,6 +220,7 @@ class _StoredRecord:
         self._seal = seal
         self._raw_key = raw_key
         self._raw_value = raw_value
+        self.has_sealed = False
 
     @property
     def syntax(self) -> SecretSyntax:
@@ -225,3 +242,6 @@ class _StoredRecord:
         except (CorruptionError, SecretKeyError) as error:
             error.facts["raw_key"] = self._raw_key.hex()
             raise
+
+    def note_sealed(self) -> None:
+        self.has_sealed = True

@@ -296,8 +296,8 @@ def _clusters(broker: Broker) -> Iterator[Fault]:
             yield Fault(FaultKind.FAILED_OPERATION, instance, f"{operation.kind}: {operation.message}")
         if not broker.leaders.exists(instance):
             yield Fault(FaultKind.NO_LEADER, instance, "nobody leads the cluster")
-        leader = readable_of(broker.leaders, instance, _ignore)
-        if leader is None or member_of(broker, instance, leader) is None:
+        led_by = readable_of(broker.leaders, instance, _ignore)
+        if led_by is None or member_of(broker, instance, led_by) is None:
             continue
         # Why not those of dead cells: they are a fault of their own.
         placed = [key.node for key, cell in readable(broker.nodes.rows(instance), _ignore) if broker.cells.exists(cell)]

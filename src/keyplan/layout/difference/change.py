@@ -58,7 +58,7 @@ CHANGE_CODES: Final = {
     "E19": "a key of the new layout is one of something else in the old layout",
     "E20": "a field of records has another default",
     "E21": "a field of records is secret, or is no longer",
-    "E22": "secrets are sealed as those of another layout",
+    "E22": "secrets are sealed as those of another layout or table, or no longer",
     "E23": "the keys of a table have more fields, fewer, or some that were split or joined",
 }
 """The codes never change their meaning: they stand in scripts."""

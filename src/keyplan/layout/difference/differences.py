@@ -132,11 +132,30 @@ def _comings_and_goings(pairs: LayoutPairs, drops: Collection[str], root: Templa
             )
 
 
+def _sealing_changes(old: TableSpec, new: TableSpec, roots: tuple[Template, Template]) -> Iterator[LayoutChange]:
+    """Changes by which what is sealed would not open where it stands: its table's name is sealed with it."""
+    if not (old.is_sealed and old.form.secrets and new.form.secrets):
+        return
+    way = "leave none sealed: `keyplan secrets open` with the old layout"
+    if not new.is_sealed:
+        yield LayoutChange("E22", new.name, Impact.BREAKING, "its secrets are never sealed any more", way)
+    elif old.name != new.name and _stays(old, new, roots):
+        message = f"its secrets are sealed as those of {new.name}, no longer of {old.name}"
+        yield LayoutChange("E22", new.name, Impact.BREAKING, message, f"keep the name {old.name}, or {way}")
+
+
+def _stays(old: TableSpec, new: TableSpec, roots: tuple[Template, Template]) -> bool:
+    """Whether no record is copied: a migration that copies one refuses it where a secret in it is sealed."""
+    relation = compare_keys(old.template.prefixed(roots[0]), new.template.prefixed(roots[1])).relation
+    return relation in {KeyRelation.SAME, KeyRelation.WIDER, KeyRelation.NARROWER}
+
+
 def _table_changes(
     old: TableSpec, new: TableSpec, roots: tuple[Template, Template], drops: Collection[str]
 ) -> Iterator[LayoutChange]:
     yield from _key_changes(old, new, roots)
     yield from value_changes(old, new, drops)
+    yield from _sealing_changes(old, new, roots)
     if old.has_lease != new.has_lease:
         if new.has_lease:
             message = "records hang on leases"
