@@ -10,6 +10,7 @@ from keyplan.store import Store
 from tests.apps.runm.client import EAST, GROUP, I1, I2, PROJECT, SW, WEST, Client, refused
 from tests.apps.runm.conftest import Served, served
 
+GROUPS = {"object_type_filter": {"code_filter": {"code": "runm.provider_group"}}}
 IMAGE = {"object_type_filter": {"code_filter": {"code": "runm.image"}}}
 ARM = {"key": "architecture", "value": "arm64"}
 X86 = {"key": "architecture", "value": "x86_64"}
@@ -77,8 +78,7 @@ CASES: list[tuple[list[dict[str, Any]], list[str]]] = [
     ([tags(require=["uni"])], []),
     ([{**tags(require=["rainbow"]), **IMAGE}], []),
     ([properties(require_items=[ARM]), tags(any=["rainbow"])], ["row", "debian-sid"]),
-    ([{"project": "p2"}], ["row"]),
-    ([{"project": "p2", **IMAGE}], []),
+    ([{"project": "p2", **GROUPS}], ["row"]),  # groups belong to no project: naming one asks for nothing
     ([{"partition_filter": {"uuids": []}}], ["row", "rhel7.5.2", "debian-sid", "bare"]),
     ([{"partition_filter": {"uuids": [EAST]}}], []),
     ([{"partition_filter": {"uuids": [EAST, WEST]}, **IMAGE}], ["rhel7.5.2", "debian-sid", "bare"]),
@@ -98,6 +98,15 @@ IMPOSSIBLE: list[dict[str, Any]] = [
     {"partition_filter": {"uuids": ["1" * 32]}},
     {"partition_filter": {"uuids": ["no uuid"]}},
 ]
+
+
+@pytest.mark.parametrize("filters", [[{"project": "p2"}], [{"project": "p2", **IMAGE}], [IMAGE, {"project": "p2"}]])
+def test_a_filter_by_a_project_that_is_not_the_sessions_is_refused(
+    stocked: Served, filters: list[dict[str, Any]]
+) -> None:
+    """O6: an answer without that project's objects would look whole."""
+    with refused("PERMISSION_DENIED"):
+        names(stocked, *filters)
 
 
 @pytest.mark.parametrize("given", IMPOSSIBLE)

@@ -107,6 +107,12 @@ def is_possible(given: dict[str, Any]) -> bool:
     return (not uuids or bool({WEST, EAST} & set(uuids))) and code != "x"
 
 
+def is_answered(given: dict[str, Any], own: str) -> bool:
+    """Whether a filter asks for no project but the session's, or for types without projects alone."""
+    code = given.get("object_type_filter", {}).get("code_filter", {"code": "runm."})["code"]
+    return code == "runm.provider_group" or str(given.get("project", own)) == own
+
+
 def fits(one: dict[str, Any], given: dict[str, Any], own: str) -> bool:
     uuids = given.get("partition_filter", {}).get("uuids", []) or [WEST]
     code = given.get("object_type_filter", {}).get("code_filter", {"code": "runm.", "use_prefix": True})
@@ -115,7 +121,7 @@ def fits(one: dict[str, Any], given: dict[str, Any], own: str) -> bool:
         return False
     if not (one["object_type"].startswith(code["code"]) if code["use_prefix"] else one["object_type"] == code["code"]):
         return False
-    if one["object_type"] in HAS_PROJECT and not (one["project"] == own == given.get("project", own)):
+    if one["object_type"] in HAS_PROJECT and one["project"] != own:
         return False
     if not (one["name"].startswith(name["name"]) if name["use_prefix"] else one["name"] == name["name"]):
         return False
@@ -152,6 +158,10 @@ def test_a_search_gives_what_a_look_at_every_object_gives(
     possible = [one for one in given_filters if is_possible(one)]
     if given_filters and not possible:
         with refused("FAILED_PRECONDITION", "failed to expand object filters."):
+            client.object_find(session, any=given_filters)
+        return
+    if not all(is_answered(one, project) for one in possible):
+        with refused("PERMISSION_DENIED"):
             client.object_find(session, any=given_filters)
         return
     expected = sorted(

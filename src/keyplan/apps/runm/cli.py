@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from keyplan.apps.runm.cli_options import ServeOptions
+from keyplan.apps.runm.cli_options import ObjectTypeOption, ServeOptions, code_and_text, decisions_of, object_type_of
 from keyplan.apps.runm.migrate import migrate as migrated
 from keyplan.apps.runm.partition_file import Line, ObjectTypeLine, lines_read, lines_written
-from keyplan.apps.runm.records import ObjectType, ObjectTypeScope, ProviderType
+from keyplan.apps.runm.records import ProviderType
 from keyplan.apps.runm.reindex import reindex as reindexed
 from keyplan.apps.runm.settings import ROOT_CONSTANT, RootSettings, ServeSettings
 from keyplan.apps.runm.transfer import exported, import_partition
@@ -33,7 +33,6 @@ from keyplan.cli import (
     store_url_of_option,
 )
 from keyplan.cli import store_of_option as opened_store
-from keyplan.errors import InvalidInputError
 from keyplan.files import new_file
 from keyplan.settings import Source
 
@@ -75,8 +74,8 @@ def serve(
         is_isolated=own.isolate,
         is_registered=own.register,
         deleted_kept_seconds=own.keep_deleted,
-        object_types=tuple(_object_type(text) for text in own.object_type or ()),
-        provider_types=tuple(ProviderType(*_code_and_text(text)) for text in own.provider_type or ()),
+        object_types=tuple(object_type_of(text) for text in own.object_type or ()),
+        provider_types=tuple(ProviderType(*code_and_text(text)) for text in own.provider_type or ()),
     )
     settings = ServeSettings.of(flags, os.environ, store=store)
     run_server(settings, choices, Event(), announce=_announce)
@@ -149,18 +148,42 @@ def migrate(
     config: ConfigOption = None,
     as_json: JsonOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it; without, only say what would be done.")] = False,
+    rename: Annotated[
+        list[str] | None, typer.Option("--rename", metavar="UUID=NAME", help="Give a record another name; repeated.")
+    ] = None,
+    project: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--project",
+            metavar="[UUID=]PROJECT",
+            help="Give an object, or all that have none and must have one, a project; repeated.",
+        ),
+    ] = None,
+    uuid: Annotated[
+        list[str] | None,
+        typer.Option("--uuid", metavar="TEXT=UUID", help="What a text in a UUID's place stands for; repeated."),
+    ] = None,
+    object_type: ObjectTypeOption = None,
 ) -> None:
-    """Rewrite what the original spelled or left otherwise: names with slashes, UUID segments, orphans, keys that end in /.
+    """Rewrite what the original spelled or left otherwise: raw names, odd UUIDs, lost names, orphans, keys that end in /.
 
-    Each step is one guarded commit. What takes a decision is left, and `verify` names it.
+    Each step is one guarded commit. What takes a decision is left and named, with the option that decides it. Exit code 1 when
+    something is left.
     """
+    decisions = decisions_of(rename or (), project or (), uuid or ())
+    types = [object_type_of(text) for text in object_type or ()]
     with opened_store(store, config, readonly=not yes) as opened:
-        steps = 0
-        for step in migrated(opened, _prefix(place), is_dry_run=not yes):
-            steps += 1
+        steps = left = 0
+        found = migrated(opened, _prefix(place), is_dry_run=not yes, decisions=decisions, object_types=types)
+        for step in found:
+            steps += not step.is_left
+            left += step.is_left
             print_json(step._asdict()) if as_json else print_text(str(step))
     if not as_json:
-        print_text(f"{steps} steps" + ("" if yes else "; nothing was written: add --yes"))
+        decide = f"; {left} left to decide" if left else ""
+        print_text(f"{steps} steps{decide}" + ("" if yes else "; nothing was written: add --yes"))
+    if left:
+        raise typer.Exit(_FOUND)
 
 
 @app.command("export")
@@ -242,16 +265,3 @@ def _announce(address: str) -> None:
 
 def _prefix(flags: Source) -> str:
     return RootSettings.of_flags(flags, os.environ).prefix
-
-
-def _object_type(text: str) -> ObjectType:
-    named, description = _code_and_text(text)
-    code, _, scope = named.partition(":")
-    if scope not in ObjectTypeScope.__members__:
-        raise InvalidInputError(source="--object-type", problem="the scope is PARTITION or PROJECT, as in a.b:PROJECT")
-    return ObjectType(code, description, ObjectTypeScope[scope])
-
-
-def _code_and_text(text: str) -> tuple[str, str]:
-    code, _, description = text.partition("=")
-    return code, description

@@ -8,7 +8,7 @@ from keyplan.apps.runm.bounds import EVERY_PROJECT
 from keyplan.apps.runm.deployment import Deployment, State
 from keyplan.apps.runm.identity import parsed_uuid, spelled_project
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
-from keyplan.apps.runm.refusal import invalid, missing
+from keyplan.apps.runm.refusal import denied, invalid, missing
 from keyplan.apps.runm.session import Caller
 
 __all__ = ["Constraint", "constraints_of", "digits_of", "range_of_digits"]
@@ -88,7 +88,8 @@ def constraints_of(deployment: Deployment, caller: Caller, state: State, filters
     """Return what the ObjectFilters ask for; an object is found when it fits any of them.
 
     Raises RefusedError, FAILED_PRECONDITION, when there are filters, and none of them can be met: they name no partition or no
-    type that there is.
+    type that there is. PERMISSION_DENIED when one of them names a project whose objects are not the session's to see, and could
+    show such: an answer without them would look whole.
     """
     if not filters:
         return [_expanded(deployment, caller, state, None)]
@@ -96,15 +97,10 @@ def constraints_of(deployment: Deployment, caller: Caller, state: State, filters
     possible = [one for one in found if one.partitions and one.scopes]
     if not possible:
         raise missing("failed to expand object filters.")
-    return [_without_other_projects(one) for one in possible]
-
-
-def _without_other_projects(constraint: Constraint) -> Constraint:
-    """Leave out types that have projects where a project is named that the caller does not see: it shows nothing of them."""
-    if constraint.projects is None or constraint.projects:
-        return constraint
-    scopes = {code: has_project for code, has_project in constraint.scopes.items() if not has_project}
-    return constraint._replace(scopes=scopes)
+    for one in possible:
+        if one.projects is not None and not one.projects and any(one.scopes.values()):
+            raise denied("a filter names a project that is not the session's: ask in a session of that project.")
+    return possible
 
 
 def _projects(caller: Caller, given: Any) -> frozenset[str] | None:

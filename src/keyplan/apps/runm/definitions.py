@@ -26,6 +26,7 @@ __all__ = [
     "remove",
     "resolved",
     "set_definition",
+    "shown_scope",
 ]
 
 
@@ -139,6 +140,12 @@ def pointers(runm: Runm) -> Iterator[tuple[Scope, UUID]]:
             yield Scope(partition, type_key.object_type), uuid
         for sub_type_key, uuid in runm.partition_sub_type_definitions.list(partition):
             yield Scope(partition, sub_type_key.object_type, sub_type_key.sub_type), uuid
+
+
+def shown_scope(scope: Scope) -> str:
+    """A scope for people."""
+    partition = "every partition" if scope.partition is None else scope.partition.hex
+    return f"definition of {' '.join(filter(None, (scope.object_type, scope.sub_type)))} in {partition}"
 
 
 def _require_unshared(deployment: Deployment, scope: Scope) -> None:

@@ -114,7 +114,10 @@ class MetadataOperations:
 
     @rpc("ObjectFindRequest", "Object", needs=_TO_READ, caller=_SESSION, statuses=_LISTED)
     def object_find(self, **fields: Any) -> Iterator[Any]:
-        """Stream the objects that fit any of the filters, by UUID unless told otherwise."""
+        """Stream the objects that fit any of the filters, by UUID unless told otherwise.
+
+        A filter that names a project which is not the session's is refused with PERMISSION_DENIED.
+        """
         raise NotImplementedError
 
     @rpc("ProviderTypeGetByCodeRequest", "ProviderType", needs=_TO_READ, caller=_SESSION, statuses=_ONE)

@@ -1,10 +1,10 @@
-"""What a store holds from the first start on: well-known types, the default definition, the bootstrap token.
+"""What a store holds from the first start on: types, the default definition, the bootstrap token.
 
 And the look at whether the property and tag indexes may be trusted.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 from uuid import uuid4
@@ -12,8 +12,9 @@ from uuid import uuid4
 from keyplan.access import sum_of_token
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
 from keyplan.apps.runm.layout import IndexesKept, ObjectSubType
-from keyplan.apps.runm.names import refuse_unnamed
-from keyplan.apps.runm.records import ObjectDefinition, ObjectType, ObjectTypeScope, ProviderType
+from keyplan.apps.runm.migrate import refuse_unserved
+from keyplan.apps.runm.records import ObjectDefinition, ObjectType, ProviderType
+from keyplan.apps.runm.well_known import WELL_KNOWN_OBJECT_TYPES, WELL_KNOWN_PROVIDER_TYPES, known_types
 from keyplan.codec import Secret
 from keyplan.errors import AlreadyExistsError
 from keyplan.layout import Only
@@ -22,8 +23,6 @@ from keyplan.maintenance import list_indexes, prepare_index
 __all__ = [
     "DEFAULT_SCHEMA",
     "SEARCH_INDEXES",
-    "WELL_KNOWN_OBJECT_TYPES",
-    "WELL_KNOWN_PROVIDER_TYPES",
     "default_schema",
     "ensure_started",
     "is_untouched_default",
@@ -32,21 +31,6 @@ __all__ = [
 
 SEARCH_INDEXES: Final = ("objects_by_property", "objects_by_tag")
 """K13 and K14, which the original never wrote."""
-
-WELL_KNOWN_OBJECT_TYPES: Final = (
-    ObjectType(PROVIDER, "A provider of some resources, e.g. a compute node or an SR-IOV NIC"),
-    ObjectType("runm.provider_group", "A group of providers"),
-    ObjectType("runm.image", "A bootable bunch of bits", ObjectTypeScope.PROJECT),
-    ObjectType(
-        "runm.machine",
-        "Created by a user, a machine consumes compute resources from one of more providers",
-        ObjectTypeScope.PROJECT,
-    ),
-)
-WELL_KNOWN_PROVIDER_TYPES: Final = (
-    ProviderType("runm.compute", "A provider of CPU, memory, local block storage, etc"),
-    ProviderType("runm.storage.block", "A provider of block storage"),
-)
 
 
 def default_schema() -> dict[str, Any]:
@@ -96,11 +80,11 @@ def ensure_started(
     object_types: tuple[ObjectType, ...] = (),
     provider_types: tuple[ProviderType, ...] = (),
 ) -> None:
-    """Write what is missing, and nothing else. Raises InvalidInputError for a store whose names are spelled otherwise.
+    """Write what is missing, and nothing else. Raises InvalidInputError for a store of the original's that needs a migration.
 
     Any number of servers may start at once on one store. `object_types` and `provider_types` are an operator's own.
     """
-    _look_at_indexes(deployment)
+    _look_at_indexes(deployment, known_types(deployment, object_types))
     _ensure_types(deployment, (*WELL_KNOWN_OBJECT_TYPES, *object_types), (*WELL_KNOWN_PROVIDER_TYPES, *provider_types))
     deployment.store.run(lambda transaction: _ensure_default_definition(deployment.over(transaction)))
     deployment.store.run(lambda transaction: _ensure_token(deployment, deployment.over(transaction)))
@@ -147,11 +131,15 @@ def _ensure_token(deployment: Deployment, state: State) -> None:
         state.runm.bootstrap_token.delete(Only())
 
 
-def _look_at_indexes(deployment: Deployment) -> None:
+def _look_at_indexes(deployment: Deployment, types: Mapping[str, ObjectType]) -> None:
     """In a store with objects that keyplan did not write, K13 and K14 are not there: say so, before anybody reads them.
 
-    In order: the indexes are made write-only first, then it is noted that somebody has looked.
+    In order: every key is looked at, the indexes are made write-only, then it is noted that somebody has looked.
     """
+    if deployment.beside.indexes_kept.get(Only()) is not None:
+        return
+    # Invariant: before the note. Where it stands, keyplan alone has written since somebody looked.
+    refuse_unserved(deployment, types)
 
     def note_when_empty(state: State) -> bool:
         """Whether there was a note, or is one now. Why in a transaction: no object may come between the look and the note."""
@@ -164,8 +152,6 @@ def _look_at_indexes(deployment: Deployment) -> None:
 
     if deployment.store.run(lambda transaction: note_when_empty(deployment.over(transaction))):
         return
-    # Invariant: before the note. Where it stands, keyplan alone has written since somebody looked.
-    refuse_unnamed(deployment)
     for name in SEARCH_INDEXES:
         prepare_index(deployment.store, deployment.bound, name)
     _insert_unless_there(lambda: deployment.beside.indexes_kept.insert(Only(), IndexesKept(is_kept=False)))

@@ -27,7 +27,8 @@ from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import Object, ObjectType, Partition
 from keyplan.apps.runm.refusal import RefusedError
 from keyplan.apps.runm.session import partition_named
-from keyplan.apps.runm.start import WELL_KNOWN_OBJECT_TYPES, WELL_KNOWN_PROVIDER_TYPES, ensure_started
+from keyplan.apps.runm.start import ensure_started
+from keyplan.apps.runm.well_known import WELL_KNOWN_PROVIDER_TYPES, known_types
 from keyplan.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from keyplan.store import Store, Transaction
 
@@ -129,7 +130,7 @@ class _Examined:
         self.present = 0
         self._deployment = deployment
         # Why the well-known too: an import into an empty store makes them.
-        self._types = {one.code: one for one in WELL_KNOWN_OBJECT_TYPES} | dict(deployment.object_types())
+        self._types = known_types(deployment)
         self._partition: Partition | None = None
 
     @property

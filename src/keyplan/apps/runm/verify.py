@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from keyplan.apps.runm.definitions import pointers
+from keyplan.apps.runm.definitions import pointers, shown_scope
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.identity import parsed_uuid
-from keyplan.apps.runm.read_ahead import Scope
+from keyplan.apps.runm.migrate import referenced_definitions
+from keyplan.apps.runm.names import Records
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
 from keyplan.apps.runm.start import unreadable_indexes
+from keyplan.apps.runm.well_known import known_types
 from keyplan.engine import Entry, KeyRange
 from keyplan.errors import CorruptionError, RecordError
 from keyplan.jobs import Progress
@@ -18,7 +20,7 @@ from keyplan.layout import BoundTable, shown_key
 from keyplan.maintenance import check
 from keyplan.store import Store, index_entries_of
 
-__all__ = ["Trouble", "entries_of", "shown_scope", "verify"]
+__all__ = ["Trouble", "entries_of", "verify"]
 
 _BATCH: Final = 256
 
@@ -47,6 +49,9 @@ def verify(store: Store, prefix: str, progress: Callable[[Progress], None] | Non
     not_ready = unreadable_indexes(deployment)
     for name, stage in not_ready.items():
         yield Trouble("index-not-ready", name, f"it is {stage}: searches do without it until `keyplan runm reindex`")
+    for step in Records(deployment, known_types(deployment)).steps(is_dry_run=True):
+        if step.is_left or step.code == "respelt":  # Why: of the others the check names the entry that is not there.
+            yield Trouble(step.code, step.key, step.what)
     yield from _troubles_of_definitions(deployment)
     yield from _troubles_of_records(deployment, tuple(not_ready))
 
@@ -97,14 +102,8 @@ def _troubles_of_definitions(deployment: Deployment) -> Iterator[Trouble]:
         elif counts[uuid] > 1:
             detail = f"other scopes point at the definition {uuid.hex} as well"
             yield Trouble("shared-definition", shown_scope(scope), detail)
-    for uuid in sorted(known - counts.keys()):
+    for uuid in sorted(known - referenced_definitions(deployment)):
         yield Trouble("orphan-definition", uuid.hex, "no scope points at the definition")
-
-
-def shown_scope(scope: Scope) -> str:
-    """A scope for people."""
-    partition = "every partition" if scope.partition is None else scope.partition.hex
-    return f"definition of {' '.join(filter(None, (scope.object_type, scope.sub_type)))} in {partition}"
 
 
 def _troubles_of_records(deployment: Deployment, not_ready: Sequence[str]) -> Iterator[Trouble]:
