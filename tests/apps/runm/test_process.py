@@ -12,11 +12,13 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import keyplan
 from keyplan.apps.runm import process
 from keyplan.apps.runm.registry import registered
 from keyplan.apps.runm.settings import ServeSettings
+from keyplan.apps.runm.store_health import followed_health
 from keyplan.apps.runm.verify import verify
 from keyplan.engine import ALL_KEYS, Engine, MemoryEngine
 from keyplan.errors import InvalidInputError, StoreUnreachableError
@@ -220,10 +222,10 @@ def test_four_servers_sixteen_callers_and_a_kill_leave_no_orphan(store_url: str)
 def test_calls_fail_soon_while_the_store_is_away_and_go_on_when_it_is_back(
     own_servers: Callable[[EtcdServer], EtcdServer],
 ) -> None:
-    """AC-38."""
+    """AC-38, AC-39; O5: the time-out holds with --store, too, health follows, and a store that hangs holds up no end."""
     etcd = own_servers(EtcdServer())
-    endpoints = etcd.url.removeprefix("etcd://")
-    with server_process("--storage-etcd-endpoints", endpoints, "--listen", "127.0.0.1:0", "--no-register") as server:
+    timeout = ("--storage-etcd-request-timeout-seconds", "1")
+    with server_process("--store", etcd.url, *timeout, "--listen", "127.0.0.1:0", "--no-register") as server:
         client = Client(server.address)
         client.partition_create(partition={"uuid": WEST, "name": "p"})
         etcd.stop()
@@ -234,10 +236,23 @@ def test_calls_fail_soon_while_the_store_is_away_and_go_on_when_it_is_back(
             assert caught.value.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
             # Why so wide: the machine may be busy; what is refused here is waiting without end.
             assert time.monotonic() - begun < 20
+        eventually(lambda: _health(client) == health_pb2.HealthCheckResponse.NOT_SERVING)
         etcd.start()
         assert [one.name for one in _until_answered(lambda: client.partition_find(SW))] == ["p"]
+        eventually(lambda: _health(client) == health_pb2.HealthCheckResponse.SERVING)
+        etcd.pause()
+        try:
+            eventually(lambda: _health(client) == health_pb2.HealthCheckResponse.NOT_SERVING)
+            waiting = client.stream("object_find", SW)
+            server.process.send_signal(signal.SIGTERM)
+            begun = time.monotonic()
+            assert server.process.wait(30) == 0
+            # Why so wide: the process ends itself after 4.5 seconds, on a machine that may be busy.
+            assert time.monotonic() - begun < 15
+            waiting.cancel()
+        finally:
+            etcd.resume()
         client.close()
-        assert server.stop() == 0
 
 
 @pytest.mark.slow
@@ -333,6 +348,11 @@ def _is_registered(engine: Engine) -> bool:
         return snapshot.count(ALL_KEYS) == 1
 
 
+def _health(client: Client) -> int:
+    asked = health_pb2.HealthCheckRequest(service="runm.RunmMetadata")
+    return int(health_pb2_grpc.HealthStub(client.channel).Check(asked, timeout=30).status)
+
+
 def _until_answered(call: Callable[[], Any]) -> Any:
     for _ in range(240):
         try:
@@ -361,6 +381,29 @@ def test_the_originals_variables_are_read_and_bad_numbers_fall_back() -> None:
     assert settings.prefix == ""
     assert settings.addresses == ("[::1]:7000", "[::1]:10000")
     assert (settings.certificate, settings.registry.lease_seconds) == (None, 60)
+
+
+@pytest.mark.parametrize(
+    ("store", "url"),
+    [
+        (None, "etcd://127.0.0.1:2379?timeout=7"),
+        ("etcd://a,b:4001", "etcd://a,b:4001?timeout=7"),
+        ("etcd://a?tls=true&ca=/x/y.pem&timeout=2", "etcd://a?tls=true&ca=/x/y.pem&timeout=7"),
+        ("lmdb:./s?durability=none", "lmdb:./s?durability=none"),
+    ],
+)
+def test_the_time_of_a_request_holds_in_both_spellings_of_the_store(store: str | None, url: str) -> None:
+    assert ServeSettings.of({"request_timeout_seconds": "7"}, {}, store=store).store == url
+    if store is not None:
+        assert ServeSettings.of({}, {}, store=store).store == store
+
+
+def test_a_store_that_hangs_is_told_before_its_answer_comes() -> None:
+    hanging, told = threading.Event(), list[bool]()
+    with followed_health(hanging.wait, told.append, look_seconds=0.001, patience_seconds=0.001):
+        eventually(lambda: told == [False])
+        hanging.set()
+        eventually(lambda: told == [False, True])
 
 
 def test_without_any_setting_the_service_is_where_the_original_is_but_on_this_machine_alone() -> None:

@@ -60,7 +60,7 @@ def serve(
     data are. The addresses are printed on standard output, one a line, once calls are answered there.
     """
     # Why here: grpc, protobuf and the server take half a second, which the other commands do without.
-    from keyplan.apps.runm.process import ServeChoices, run_server  # noqa: PLC0415
+    from keyplan.apps.runm.process import ServeChoices, ended_in_time, run_server  # noqa: PLC0415
 
     choices = ServeChoices(
         access=own.access,
@@ -78,7 +78,9 @@ def serve(
         provider_types=tuple(ProviderType(*code_and_text(text)) for text in own.provider_type or ()),
     )
     settings = ServeSettings.of(flags, os.environ, store=store)
-    run_server(settings, choices, Event(), announce=_announce)
+    stop = Event()
+    with ended_in_time(stop):
+        run_server(settings, choices, stop, announce=_announce)
 
 
 @app.command()

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Final, TypeVar
 
 from keyplan.access import AccessFile, idle_grants
@@ -21,6 +21,7 @@ from keyplan.apps.runm.registry import registered
 from keyplan.apps.runm.server import Listening, is_local_address, serving
 from keyplan.apps.runm.settings import ServeSettings
 from keyplan.apps.runm.start import ensure_started, unreadable_indexes
+from keyplan.apps.runm.store_health import followed_health
 from keyplan.audit_log import NO_ROTATION, AuditLog, Notice, Rotation
 from keyplan.engine import SYSTEM_CLOCK, Capability, Clock, Engine, open_engine
 from keyplan.errors import EngineUnavailableError, InvalidInputError, StoreUnreachableError
@@ -29,12 +30,15 @@ from keyplan.server import ServiceAudit, Token, note_access_file, read_tokens, t
 from keyplan.signals import call_from_signal, told_by_signals, wait_for
 from keyplan.store import Store
 
-__all__ = ["ServeChoices", "run_server"]
+__all__ = ["ServeChoices", "ended_in_time", "run_server"]
 
 T = TypeVar("T")
 
 _WAIT_SECONDS_FIRST: Final = 0.2
 _WAIT_SECONDS_MAX: Final = 10.0
+
+_END_SECONDS_MAX: Final = 4.5
+"""Why: whoever stops a service waits five seconds for it, then kills it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +117,34 @@ def run_server(
                 connect_timeout_seconds=registry.connect_timeout_seconds,
             )
             stack.enter_context(entry)
+        look = partial(store.engine.value, deployment.bound.root)  # Why: any key; it is the answer that counts.
+        stack.enter_context(followed_health(look, running.tell_health))
         for address in running.addresses:
             announce(address)
         wait_for(stop)
+
+
+@contextmanager
+def ended_in_time(stop: Event, seconds: float = _END_SECONDS_MAX) -> Generator[None, None, None]:
+    """End the process so many seconds after `stop` is set, with exit code 0, if the block has not ended by then.
+
+    What is under way then is left as a kill leaves it: each commit is whole or not there, and the lease in the registry ends by
+    itself. For the block that is all that the process does.
+    """
+    over = Event()
+
+    def watch() -> None:
+        wait_for(stop)
+        if not over.wait(seconds):
+            LOGGER.warning("the store does not answer: the process ends without it")
+            logging.shutdown()
+            os._exit(0)
+
+    Thread(target=watch, name="runm-end", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 @contextmanager

@@ -28,8 +28,11 @@ from keyplan.server import ServiceAudit, Token
 
 __all__ = ["GRACE_SECONDS", "Listening", "RunningServer", "is_local_address", "serving"]
 
-GRACE_SECONDS: Final = 4.0
-"""How long calls may take to end once the server was told to stop. Why: a supervisor that waits five seconds kills nothing."""
+GRACE_SECONDS: Final = 3.0
+"""How long calls may take to end once the server was told to stop. Why: a supervisor that waits five seconds kills nothing, and
+the registry is told before."""
+
+_HEALTH_NAMES: Final = ("", *map(RUNM.full_name, RUNM.services))
 
 _REQUEST_BYTES_MAX: Final = 4 << 20
 
@@ -61,6 +64,12 @@ class RunningServer:
     server: grpc.Server
     health: health.HealthServicer
     closing: Event
+
+    def tell_health(self, answers: bool) -> None:  # noqa: FBT001  # Why: what it is called with is its only word.
+        """Let health say whether calls can be answered: SERVING or NOT_SERVING, of the whole and of each service."""
+        status = health_pb2.HealthCheckResponse
+        for name in _HEALTH_NAMES:
+            self.health.set(name, status.SERVING if answers else status.NOT_SERVING)
 
     def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
         """Take no more calls, let those under way end, and return when they have, or when the time is over."""
@@ -157,7 +166,7 @@ def _read(path: Path, option: str) -> bytes:
 
 def _with_health(server: grpc.Server) -> health.HealthServicer:
     servicer = health.HealthServicer()
-    for name in ("", *map(RUNM.full_name, RUNM.services)):
+    for name in _HEALTH_NAMES:
         servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     return servicer

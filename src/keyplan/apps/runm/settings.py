@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Final
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from keyplan.apps.runm.layout import DEFAULT_REGISTRY_PREFIX, root_of
 from keyplan.errors import InvalidInputError
@@ -22,6 +22,7 @@ ROOT_CONSTANT: Final = "runm/metadata/"
 
 _ENDPOINTS_DEFAULT: Final = "http://127.0.0.1:2379"
 _LEASE_SECONDS_MIN: Final = 5
+_TIMEOUT_SECONDS_DEFAULT: Final = 1
 _TRUE: Final = frozenset({"1", "t", "true", "yes", "on"})
 _TRUTH: Final = TextForm(lambda text: text.strip().lower() in _TRUE, "`true` or `false`")
 
@@ -175,13 +176,14 @@ class ServeSettings(RootSettings):
         ),
     ] = 300
     request_timeout_seconds: Annotated[
-        int,
+        int | None,
         Setting(
-            "how long a request to etcd may take",
+            "how long a request to etcd may take, also to that of --store",
             variable=f"{_STORAGE}_REQUEST_TIMEOUT_SECONDS",
             option=f"{_STORAGE_FLAG}-request-timeout-seconds",
+            default="1; with --store as its URL says",
         ),
-    ] = 1
+    ] = None
     dial_timeout_seconds: Annotated[
         str,
         Setting(
@@ -241,7 +243,12 @@ class ServeSettings(RootSettings):
     @property
     def store(self) -> str:
         """The URL of the store, which without `--store` is the original's etcd."""
-        return self.store_url or _etcd_url(self.endpoints, self.request_timeout_seconds, use_tls=self.use_tls)
+        seconds = self.request_timeout_seconds
+        if self.store_url is None:
+            return _etcd_url(
+                self.endpoints, _TIMEOUT_SECONDS_DEFAULT if seconds is None else seconds, use_tls=self.use_tls
+            )
+        return self.store_url if seconds is None else _with_timeout(self.store_url, seconds)
 
     @property
     def certificate(self) -> tuple[Path, Path] | None:
@@ -265,6 +272,15 @@ def _etcd_url(endpoints: str, seconds: int, *, use_tls: bool, files: Mapping[str
     hosts = [re.sub(r"^https?://", "", host.strip()).rstrip("/") for host in endpoints.split(",") if host.strip()]
     options = {"timeout": str(max(1, seconds))} | ({"tls": "true", **files} if use_tls else {})
     return f"etcd://{','.join(hosts)}?{urlencode(options, safe='/')}"
+
+
+def _with_timeout(url: str, seconds: int) -> str:
+    """The URL of a store with another time-out for each request; as it is where the engine asks nobody."""
+    parts = urlsplit(url)
+    if parts.scheme != "etcd":
+        return url
+    options = dict(parse_qsl(parts.query, keep_blank_values=True)) | {"timeout": str(max(1, seconds))}
+    return urlunsplit(parts._replace(query=urlencode(options, safe="/")))
 
 
 def _address(host: str, port: int) -> str:
