@@ -77,10 +77,14 @@ def referenced_definitions(deployment: Deployment) -> set[UUID]:
 
 
 class _Place(NamedTuple):
-    """Where a scope's pointer stands once it is spelled as it should be: the entries that are to be it."""
+    """Where a scope's pointer stands once it is spelled as it should be.
+
+    `entries` are those that are to be it, read in `epoch`.
+    """
 
     scope: Scope
     entries: list[Entry]
+    epoch: str
 
     @property
     def uuids(self) -> set[UUID | None]:
@@ -136,7 +140,7 @@ class _Keys:
             step = Step("namespace-key", shown_key(entry.key), "removed: it marks a place, and places need no mark")
             return step, _removal(snapshot, entry)
         if meaning.item in _POINTER_TABLES and meaning.is_known:
-            self._note_pointer(entry, meaning)
+            self._note_pointer(entry, meaning, snapshot.epoch)
             return None
         if meaning.item in _NAMED_BY and entry.key not in self._records.touched:
             return self._step_of_name(snapshot, entry, meaning)
@@ -144,7 +148,7 @@ class _Keys:
             return None
         spelled = self._deployment.bound.meaning(self._spelled(entry.key))
         if spelled.is_known and spelled.item in _POINTER_TABLES:
-            self._note_pointer(entry, spelled)
+            self._note_pointer(entry, spelled, snapshot.epoch)
         return None
 
     # ---- names ---------------------------------------------------------------------------------------------------------
@@ -174,8 +178,8 @@ class _Keys:
             segments.append(segment if uuid is None else uuid.hex.encode())
         return b"/".join(segments)
 
-    def _note_pointer(self, entry: Entry, meaning: Meaning) -> None:
-        place = self._pointers.setdefault(meaning.raw_key, _Place(_scope_of(meaning), []))
+    def _note_pointer(self, entry: Entry, meaning: Meaning, epoch: str) -> None:
+        place = self._pointers.setdefault(meaning.raw_key, _Place(_scope_of(meaning), [], epoch))
         place.entries.append(entry)
 
     def _steps_of_pointers(self) -> Iterator[Step]:
@@ -202,7 +206,7 @@ class _Keys:
         if all(one.key != raw_key for one in place.entries):
             guards.append(KeyAbsent(raw_key))
         mutations = {one.key: Delete(one.key) for one in misspelt} | {raw_key: Put(raw_key, uuid.hex.encode())}
-        return Commit(tuple(guards), tuple(mutations.values()))
+        return Commit(tuple(guards), tuple(mutations.values()), place.epoch)
 
     # ---- definitions ---------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from threading import Event, Thread
 from typing import Final
 
 from keyplan.apps.runm.logs import LOGGER
+from keyplan.errors import KeyplanError
 
 __all__ = ["followed_health"]
 
@@ -55,12 +56,13 @@ class _Follower:
 
     def look_once(self, over: Event) -> None:
         """Look, and return when the look has ended, or everything has."""
-        answered, errors = Event(), list[Exception]()
+        answered, is_answer, errors = Event(), Event(), list[KeyplanError]()
 
         def ask() -> None:
             try:
                 self._look()
-            except Exception as error:  # noqa: BLE001  # Why: whatever it is, this was no answer.
+                is_answer.set()
+            except KeyplanError as error:
                 errors.append(error)
             finally:
                 answered.set()
@@ -71,7 +73,7 @@ class _Follower:
                 return
             self._note(f"it has not answered for {self._patience_seconds:g} seconds", answers=False)
         if not over.is_set():
-            self._note(str(errors[0]) if errors else "", answers=not errors)
+            self._note("".join(map(str, errors)), answers=is_answer.is_set())
 
     def _note(self, why: str, *, answers: bool) -> None:
         if answers == self._answers:
