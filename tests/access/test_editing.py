@@ -174,11 +174,19 @@ def test_what_a_command_cannot_change_without_a_loss_is_refused() -> None:
 def test_one_token_is_revoked_by_the_digits_of_its_sum() -> None:
     digits = sum_of(OLD).removeprefix("sha256:")
     revoked = remove_token(FILE, "shop", digits[:8].upper(), source="f")
-    assert lines_that_differ(FILE, revoked) == ([f'  "{sum_of(OLD)}",  # the first host'], ["  # the first host"])
+    assert lines_that_differ(FILE, revoked) == ([f'  "{sum_of(OLD)}",  # the first host'], [])
     for wrong in (digits[:7], "00000000", ""):
         with pytest.raises(InvalidInputError) as caught:
             remove_token(FILE, "shop", wrong, source="f")
         assert digits[:8] in str(caught.value.problem)
+
+
+def test_a_token_that_goes_leaves_no_comma_and_no_words_about_it() -> None:
+    one_line = f'[principals.a]\ntokens = ["{sum_of(OLD)}", "{sum_of(OLDER)}"]  # two\n'
+    revoked = remove_token(one_line, "a", sum_of(OLDER)[7:15], source="f")
+    assert revoked == f'[principals.a]\ntokens = ["{sum_of(OLD)}"]  # two\n'
+    rotated = rotate_token(FILE, "shop", NEW, now=NOW, keep_seconds=0, source="f")
+    assert rotated.splitlines()[4:9] == ["tokens = [", f'  "{sum_of(NEW)}",', "  # an older one", "]", ""]
 
 
 def test_a_principal_is_removed_with_the_comment_above_it_and_nothing_else() -> None:
@@ -250,6 +258,9 @@ write = [
 ]
 users = ["shop", 1001]
 
+[principals.crowd]
+users = [1100, 10, 5]
+
 # Nobody yet.
 [principals.clerk]
 """
@@ -280,6 +291,7 @@ def changed(text: str, who: str, **elements: object) -> str:
             ["""read = ["application:shop", 'prefix:/a/']  # three"""],
         ),
         ("shop", {"removed": {"users": [1001]}}, ['users = ["shop", 1001]'], ['users = ["shop"]']),
+        ("crowd", {"removed": {"users": [10]}}, ["users = [1100, 10, 5]"], ["users = [1100, 5]"]),
         (
             "shop",
             {"removed": {"users": ["shop", 1001]}, "added": {"users": [1002]}},

@@ -149,6 +149,9 @@ def rotate_token(
         untils = [one for one in (old.until, end) if one is not None]
         if all(now < until for until in untils):
             kept[old.digest] = TokenSum(old.digest, min(untils, default=None))
+    for old in known.tokens:
+        if old.digest not in kept:
+            text = _without_token(text, name, old, source)
     lines = text.replace("\r\n", "\n").split("\n")
     table = _table_of(text, name, source)
     statement = _statement_of(table, TOKENS)
@@ -156,8 +159,8 @@ def rotate_token(
         lines.insert(table.line, f"{TOKENS} = {json.dumps([_words_of(fresh)])}")
     else:
         written = "\n".join(statement.lines)
-        for old in known.tokens:
-            written = _with_element(written, old, kept.get(old.digest))
+        for one in set(kept.values()) - set(known.tokens):
+            written = re.sub(_written_token(one), json.dumps(_words_of(one)), written, count=1)
         _put(lines, statement, _with_first_element(written, json.dumps(_words_of(fresh))))
     changed = replace(known, tokens=(fresh, *kept.values()))
     return _checked("\n".join(lines), [changed if one is known else one for one in principals], source)
@@ -177,12 +180,9 @@ def remove_token(text: str, name: str, digits: str, *, source: str) -> str:
             f"{digits!r} does not begin the sum of one token of {name}: give {_DIGITS_MIN} digits or more of {sums}"
         )
         raise InvalidInputError(source="--token", problem=problem)
-    lines = text.replace("\r\n", "\n").split("\n")
-    statement = _statement_of(_table_of(text, name, source), TOKENS)
-    assert statement is not None
-    _put(lines, statement, _with_element("\n".join(statement.lines), found[0], None))
     changed = replace(known, tokens=tuple(one for one in known.tokens if one is not found[0]))
-    return _checked("\n".join(lines), [changed if one is known else one for one in principals], source)
+    text = _without_token(text, name, found[0], source)
+    return _checked(text, [changed if one is known else one for one in principals], source)
 
 
 def remove_principal(text: str, name: str, *, source: str) -> str:
@@ -256,23 +256,50 @@ def _with_new_element(text: str, name: str, key: str, element: object, source: s
 
 
 def _without_element(text: str, name: str, key: str, element: object, source: str) -> str:
-    """The text without one element of a list; without its line, and the comment there, where it has one for itself."""
-    lines = text.replace("\r\n", "\n").split("\n")
+    """The text without one element of a list."""
     statement = _statement_of(_table_of(text, name, source), key)
     values = [] if statement is None else statement.value
     found = [at for at, value in enumerate(values) if _read(key, value, source) == element]
     if statement is None or not found:
         there = ", ".join(map(str, values)) or "nothing"
         raise InvalidInputError(source=key, problem=f"{element} is not among those of {name}, which are: {there}")
-    at = statement.element_lines()[found[0]] - 1
-    lines[at : at + 1] = _line_without(lines[at], statement.value[found[0]])
+    value = statement.value[found[0]]
+    spellings = [json.dumps(value, ensure_ascii=False), json.dumps(value), f"'{value}'"]
+    written = "|".join(map(re.escape, spellings))
+    if isinstance(value, int):
+        written = rf"\b{value}\b"  # Why: 10 is a part of 1100.
+    return _without_place(text, statement, found[0], written)
+
+
+def _without_token(text: str, name: str, token: TokenSum, source: str) -> str:
+    """The text without a token of a principal that has it."""
+    statement = _statement_of(_table_of(text, name, source), TOKENS)
+    assert statement is not None
+    words = f"sha256:{token.digest.hex()}"
+    place = next(place for place, value in enumerate(statement.value) if value.lower().startswith(words))
+    return _without_place(text, statement, place, _written_token(token))
+
+
+def _written_token(token: TokenSum) -> str:
+    """What finds a token in the text of its list, with whatever end of its time."""
+    return (
+        rf"""(?i:"sha256:{token.digest.hex()}(?: until [^"\n]*)?"|'sha256:{token.digest.hex()}(?: until [^'\n]*)?')"""
+    )
+
+
+def _without_place(text: str, statement: Statement, place: int, written: str) -> str:
+    """The text without the element at a place of a list, which is written so; without its line where it has one for itself.
+
+    Why the comment goes with it: one that stayed would be about the next element.
+    """
+    lines = text.replace("\r\n", "\n").split("\n")
+    at = statement.element_lines()[place] - 1
+    lines[at : at + 1] = _line_without(lines[at], written)
     return "\n".join(lines)
 
 
-def _line_without(line: str, value: object) -> list[str]:
-    """A line of a list without this value; no line where there was nothing else."""
-    spellings = [json.dumps(value, ensure_ascii=False), json.dumps(value), f"'{value}'"]
-    written = "|".join(map(re.escape, spellings))
+def _line_without(line: str, written: str) -> list[str]:
+    """A line of a list without what is written so; no line where there was nothing else."""
     if re.fullmatch(rf"[ \t]*(?:{written})[ \t]*,?[ \t]*(?:#.*)?", line):
         return []
     # Why the last of a list first: the comma before it goes with it.
@@ -296,18 +323,6 @@ def _moment_after(now: datetime, seconds: float) -> datetime:
         raise InvalidInputError(source="--keep-seconds", problem=problem)
     # Why to the second: it is written so; and never sooner than asked for.
     return datetime.fromtimestamp(math.ceil((now + timedelta(seconds=seconds)).timestamp()), UTC) if seconds else now
-
-
-def _with_element(written: str, old: TokenSum, new: TokenSum | None) -> str:
-    """The text of a list with other words for a token; without the element, and its line where it is alone, for None."""
-    element = rf"""(["'])sha256:{old.digest.hex()}(?: until [^"'\n]*)?\1"""
-    if new == old:
-        return written
-    if new is not None:
-        return re.sub(element, json.dumps(_words_of(new)), written, count=1, flags=re.IGNORECASE)
-    alone = rf"(?m)^[ \t]*{element}[ \t]*,?[ \t]*\n"
-    changed, count = re.subn(alone, "", written, count=1, flags=re.IGNORECASE)
-    return changed if count else re.sub(rf"{element}[ \t]*,?[ \t]*", "", written, count=1, flags=re.IGNORECASE)
 
 
 def _with_first_element(written: str, element: str) -> str:
