@@ -194,6 +194,19 @@ def test_names_that_are_made_up_are_forgotten() -> None:
     assert max(len(kept["_tries"]), len(kept["_proven"])) <= 10_000
 
 
+def test_tries_that_are_refused_leave_nothing_and_push_out_nothing() -> None:
+    """They cost nothing: one client would make room for guesses of all others, and fill the memory."""
+    bound = LoginBound(FakeClock())
+    for number in range(100):
+        bound.begin(address(number), "bob")
+        bound.begin("192.0.2.9", f"name{number}")
+    before = len(vars(bound)["_tries"])
+    assert not any(is_let_in(bound, "192.0.2.9", f"other{number}") for number in range(20_000))
+    assert len(vars(bound)["_tries"]) == before
+    bound.begin(address(200), "alice")
+    assert not is_let_in(bound, address(201), "bob")
+
+
 def test_one_client_cannot_guess_with_many_names() -> None:
     bound = LoginBound(FakeClock())
     for number in range(100):

@@ -201,15 +201,16 @@ class LoginBound:
         """Count a try. Raises RefusedError (429) when there were too many in the last minute."""
         now, bounds = self._clock.monotonic(), self._bounds(client, user)
         for key, most in bounds.items():
-            tries = self._tries.setdefault(key, deque())
-            self._tries.move_to_end(key)
+            # Why none is made here: a try that is refused costs nothing, and would push out what others are counted for.
+            tries = self._tries.get(key)
             while tries and tries[0] <= now - WINDOW_SECONDS:
                 tries.popleft()
-            if len(tries) >= most:
+            if tries and len(tries) >= most:
                 wait = str(int(tries[0] + WINDOW_SECONDS - now) + 1)
                 raise RefusedError(429, "too many failed logins, try again later", headers={"Retry-After": wait})
         for key in bounds:
-            self._tries[key].append(now)
+            self._tries.setdefault(key, deque()).append(now)
+            self._tries.move_to_end(key)
         while len(self._tries) > COUNTED_MAX:
             self._tries.popitem(last=False)
 
