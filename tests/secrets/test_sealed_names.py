@@ -9,7 +9,7 @@ from keyplan.layout import canonical_description, describe, differences, layout_
 from keyplan.maintenance import plan_migration
 from keyplan.store import Store
 from tests.secrets.test_sealed_store import ADA, keys, stored
-from tests.secrets.vault import NEEDLE, Account, Vault, filled
+from tests.secrets.vault import NEEDLE, Account, Vault, account, filled
 
 
 class Bank(Layout, root="/bank/"):
@@ -40,6 +40,39 @@ def test_a_record_that_is_copied_into_another_application_does_not_open_there() 
         copied = Vault(store).accounts.require("ada")
         Bank(store).accounts.put("ada", copied)  # a program that has the keys, and both layouts, moves it
         assert Bank(store).accounts.require("ada").pass_word.reveal() == NEEDLE
+
+
+class Common(Layout, root="/common/"):
+    """What two applications have in common: no secret."""
+
+    notes = Table("notes/{name}", key=str, value=str)
+
+
+class Shop(Common, root="/shop/"):
+    accounts = Table("accounts/{name}", key=str, value=Account)
+
+
+class Office(Common, root="/office/"):
+    accounts = Table("accounts/{name}", key=str, value=Account)
+
+
+def test_applications_that_extend_one_layout_without_secrets_open_nothing_of_each_other() -> None:
+    with MemoryEngine() as engine:
+        store = Store(engine, secrets=keys("k1"))
+        Shop(store).accounts.put("ada", account())
+        engine.commit(Commit((), (Put(b"/office/accounts/ada", stored(engine)[b"/shop/accounts/ada"]),)))
+        with pytest.raises(CorruptionError, match="sealed for another place"):
+            Office(store).accounts.require("ada").pass_word.reveal()
+
+
+def test_a_name_that_a_layout_was_given_is_that_of_those_that_extend_it() -> None:
+    class Named(Layout, root="/named/", sealed_as="Shop"):
+        notes = Table("notes/{name}", key=str, value=str)
+
+    class Extended(Named):
+        accounts = Table("accounts/{name}", key=str, value=Account)
+
+    assert Extended.spec.sealed_as == "Shop"
 
 
 def test_a_later_layout_and_one_that_says_so_open_what_the_first_one_sealed() -> None:

@@ -51,8 +51,8 @@ class Layout(Generic[Mode]):
 
     Class keywords: `root`, the template that every key begins with (str for text, bytes for binary layouts); `version`, a
     number that you raise with each change; `sealed_as`, the name that secrets are sealed with, where it is not that of the
-    class or of the layout that it extends. A class attribute `waivers` lists the lint findings that are accepted. Raises
-    LayoutError and TemplateError when the class is made.
+    class or of the layout with secrets that it extends. A class attribute `waivers` lists the lint findings that are accepted.
+    Raises LayoutError and TemplateError when the class is made.
 
     An instance is the layout bound to a store, a snapshot or a transaction: `CloudChamber(store)`; further keywords are the
     root's parameters. Raises InvalidKeyError when a parameter does not fit.
@@ -268,9 +268,15 @@ def _layout_spec(
         parameters={name: given.default for name, given in parameters.items() if given.default is not None},
         waivers=tuple(cls.waivers),
         note=(cls.__doc__ or "").strip().split("\n\n")[0] if cls.__doc__ else "",
-        # Why the base's: a class that adds to a layout has its records.
-        sealed_as=sealed_as or (inherited.sealed_as if inherited is not None else cls.__name__),
+        # Why the base's: a class that adds to a layout has its records. Why not of one without secrets: two applications may
+        # share it, and what one of them seals must not open in the other.
+        sealed_as=sealed_as or (inherited.sealed_as if inherited and _names_secrets(inherited) else cls.__name__),
     )
+
+
+def _names_secrets(spec: LayoutSpec) -> bool:
+    """Whether a layout says what those that extend it seal with: it has secrets, or was given a name for them."""
+    return spec.has_secrets or spec.sealed_as != spec.name
 
 
 def _root_template(root: str | bytes | None, parameters: Mapping[str, Parameter]) -> Template:
