@@ -80,7 +80,7 @@ def asked_for(name: str, count: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name", STORIES)
 def test_a_batch_of_records_is_read_and_written_together(name: str) -> None:
-    few, many = asked_for(name, 6), asked_for(name, 14)
+    few, many = asked_for(name, 6), asked_for(name, 12)
     assert few == many
 
 

@@ -9,11 +9,13 @@ import msgspec
 import pytest
 
 from keyplan.engine import Commit, Delete, Guard, Mutation, Put
-from keyplan.maintenance.migration import cleaning, driver, removal, run_state, taking_back
+from keyplan.maintenance.migration import cleaning, driver, removal, run_context, run_state, taking_back
+from keyplan.maintenance.migration.decision import Decision, Outcome
 from keyplan.maintenance.migration.marks import TableStage
-from keyplan.maintenance.migration.merge import Decision, Merger, Outcome
+from keyplan.maintenance.migration.merge import Merger
 from keyplan.maintenance.migration.removal import Remover
 from keyplan.maintenance.migration.sides import Sides
+from keyplan.maintenance.migration.unit_commits import UnitCommits
 from keyplan.testing.schedules import ParkingEngine
 from keyplan.testing.schedules.steps import Step
 from tests.schedules.scenes import guard_key
@@ -109,17 +111,17 @@ def _unremembered(patch: pytest.MonkeyPatch) -> None:
 
 def _stale_kept(patch: pytest.MonkeyPatch) -> None:
     """What an old record does not become any more stays."""
-    plan = Merger._plan
+    plan = UnitCommits._plan
 
     def kept(self: Any, sides: Any, made: Any, gone: Any, lease: int, read: Any) -> Any:
         return plan(self, sides, made, () if made else gone, lease, read)
 
-    patch.setattr(Merger, "_plan", kept)
+    patch.setattr(UnitCommits, "_plan", kept)
 
 
 def _due_at_once(patch: pytest.MonkeyPatch) -> None:
     """Unique entries that serve the old layout are taken before the switch."""
-    patch.setattr(Merger, "_due", lambda _self, _sides, entries, _read: dict(entries))
+    patch.setattr(UnitCommits, "_due", lambda _self, _sides, entries, _read: dict(entries))
 
 
 def _shared_entries_removed(patch: pytest.MonkeyPatch) -> None:
@@ -132,7 +134,7 @@ def _shared_entries_removed(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Remover, "_entries", entries)
     # Why both: what it takes, the end of the clean-up gives again.
-    patch.setattr("keyplan.maintenance.migration.cleaning.new_batches", lambda *_: iter(()))
+    patch.setattr(run_context, "new_batches", lambda *_: iter(()))
 
 
 def _decided_by_itself(patch: pytest.MonkeyPatch) -> None:
@@ -163,7 +165,7 @@ def _copies_not_looked_for(patch: pytest.MonkeyPatch) -> None:
         init(self, migration, route, takes_vanished=True)
 
     patch.setattr(Remover, "__init__", made)
-    patch.setattr(cleaning._Cleaning, "_obstacles", lambda _self, **_: ())
+    patch.setattr(cleaning._Cleaning, "_obstacles", lambda *_: ())
 
 
 def _marks_left(patch: pytest.MonkeyPatch) -> None:
@@ -180,8 +182,7 @@ def _others_unseen(patch: pytest.MonkeyPatch) -> None:
 
 def _not_gone_over(patch: pytest.MonkeyPatch) -> None:
     """What old programs have removed is not looked for."""
-    patch.setattr(driver, "gone_batches", lambda *_: iter(()))
-    patch.setattr(cleaning, "gone_batches", lambda *_: iter(()))
+    patch.setattr(run_context, "gone_batches", lambda *_: iter(()))
 
 
 def _leases_lost(patch: pytest.MonkeyPatch) -> None:
@@ -211,7 +212,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "a copy without its mark": Mutant(_edits(Merger, "_written", mutations=_of(_MARK)), ((_MOVED, "fresh: switch x"),)),
     "an origin is not written": Mutant(
-        _always(Merger, "_origins", {}), ((_SPLIT, "filled: switch x swap"), (_SEVERAL, "filled: switch x swap"))
+        _always(UnitCommits, "_origins", {}), ((_SPLIT, "filled: switch x swap"), (_SEVERAL, "filled: switch x swap"))
     ),
     "the new side never changed": Mutant(
         _decided_by_itself, ((_SPLIT, "contested"), (_MOVED, "settled: clean up x new"))
@@ -246,7 +247,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "what old programs removed is not looked for": Mutant(_not_gone_over, ((_MOVED, "filled: switch x delete"),)),
     "shared unique entries are taken at once": Mutant(_due_at_once, ((_SHARING, "fill x fill"),)),
     "stale copies keep unique entries": Mutant(
-        _always(Merger, "_of_stale_copies", ({}, {})),
+        _always(UnitCommits, "_of_stale_copies", ({}, {})),
         ((_SPLIT, "filled: switch x swap"), (_MOVED, "filled: switch x swap")),
     ),
     "claims are not looked at": Mutant(

@@ -1,10 +1,10 @@
 """A layout changed in production: planned, carried out beside writers of both layouts, resumed, verified, cleaned up."""
 
 from keyplan.maintenance.migration.cleaning import CleanUpReport, clean_up_migration
+from keyplan.maintenance.migration.decision import Contest
 from keyplan.maintenance.migration.driver import MigrationReport, migrate
 from keyplan.maintenance.migration.functions import Conversion, Keyed, Resolution, Transform
 from keyplan.maintenance.migration.marks import Migrations, PastMigration, RootLayouts, TableStage
-from keyplan.maintenance.migration.merge import Contest
 from keyplan.maintenance.migration.pausing import pause_migration, pause_of, resume_migration
 from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep
 from keyplan.maintenance.migration.planner import plan_migration

@@ -1,19 +1,21 @@
 """Decisions about many units: read from one snapshot, carried out in as few commits as the engine takes."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from keyplan.engine import Commit, Engine, KeyRange, ended_lease_is_conflict
-from keyplan.errors import CommitConflictError, EngineLimitError
+from keyplan.errors import CommitConflictError, CorruptionError, EngineLimitError
 from keyplan.jobs import BATCH_KEYS_MAX, JOB_BYTES_MAX, CommitRoom, Lookup, Pace, batch_of, batches_of, halved, joined
-from keyplan.maintenance.migration.marks import decoded, mark_range
-from keyplan.maintenance.migration.merge import Contest, Decision, Outcome, Side
+from keyplan.layout import shown_key
+from keyplan.maintenance.migration.decision import Decision, Side, contested
+from keyplan.maintenance.migration.marks import mark_range, marks_in
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.route import Route, units_of
 from keyplan.maintenance.migration.run_state import Run
 from keyplan.store import Backoff
 
-__all__ = ["Batches", "Decider", "UnitBatch", "gone_batches", "unit_batches", "winner"]
+__all__ = ["Batches", "Decider", "MarkedBatch", "UnitBatch", "gone_batches", "marked_batches", "unit_batches", "winner"]
 
 
 class UnitBatch(NamedTuple):
@@ -45,16 +47,43 @@ def unit_batches(
             yield UnitBatch(place, units, key_range.start)
 
 
-def gone_batches(engine: Engine, migration: bytes, route: Route) -> Iterator[Sequence[bytes]]:
+class MarkedBatch(NamedTuple):
+    """Units of a route that have a mark, and what is said of marks that cannot be read, of whatever unit."""
+
+    units: Sequence[bytes]
+    unreadable: Sequence[Decision]
+
+
+def marked_batches(
+    engine: Engine, migration: bytes, route: Route, *, only_pending: bool = False, keys_max: int = BATCH_KEYS_MAX
+) -> Iterator[MarkedBatch]:
+    """Yield the units of a route that have a mark, batch by batch; with `only_pending` those that were left as they are."""
+    for batch in batches_of(engine, mark_range(migration), keys_max):
+        marks, unreadable = marks_in(batch)
+        due = [mark.key for mark in marks if mark.is_pending or not only_pending]
+        own = [unit for unit in due if route.unit_of(unit) == unit]
+        yield MarkedBatch(own, [_unreadable(raw_key) for raw_key in unreadable])
+
+
+def gone_batches(engine: Engine, migration: bytes, route: Route) -> Iterator[MarkedBatch]:
     """Yield the units of a route that were carried over and have no old record any more, batch by batch."""
-    for batch in batches_of(engine, mark_range(migration)):
-        marked = [decoded(entry).key for entry in batch]
-        own = {unit: route.source_keys(unit) for unit in marked if route.unit_of(unit) == unit}
+    for batch in marked_batches(engine, migration, route):
+        own = {unit: route.source_keys(unit) for unit in batch.units}
         with engine.snapshot() as snapshot:
             read = Lookup(snapshot)
             read.fetch(raw_key for raw_keys in own.values() for raw_key in raw_keys)
             gone = [unit for unit, raw_keys in own.items() if all(read.get(raw_key) is None for raw_key in raw_keys)]
-        yield gone
+        yield MarkedBatch(gone, batch.unreadable)
+
+
+def _unreadable(raw_key: bytes) -> Decision:
+    """A mark that cannot be read does not even say of which record it is.
+
+    Why it is told: an old program may have deleted that record, and nobody would take the deletion over.
+    """
+    problem = "the mark of a record cannot be read, and nobody can tell what was done to the record since"
+    remedy = f"see that it is there or not, and as it is to be, then `keyplan raw delete {shown_key(raw_key)}`"
+    return contested(raw_key, None, f"{problem}: {remedy}")
 
 
 def winner(plan: MigrationPlan, work: TableWork) -> Side | None:
@@ -104,7 +133,7 @@ class Batches:
         with engine.snapshot() as snapshot:
             read = Lookup(snapshot, is_near=engine.profile.has_local_reads)
             read.fetch(raw_key for old_key in old_keys for raw_key in decider.keys_of(old_key))
-            return read.each(old_keys, lambda old_key: decider.decide(old_key, read))
+            return read.each(old_keys, partial(_decided, decider, read))
 
     def _again(self, decider: Decider, old_keys: Sequence[bytes]) -> list[Decision]:
         def attempt(keys: Sequence[bytes]) -> list[Decision]:
@@ -132,7 +161,7 @@ class Batches:
             except EngineLimitError as error:
                 limit, allowed, actual = (error.facts[name] for name in ("limit", "allowed", "actual"))
                 reason = f"one commit of this engine does not take it: {limit} is {allowed}, not {actual}"
-            return Decision(Outcome.CONTESTED, None, Contest(old_key, None, reason))
+            return contested(old_key, None, reason)
 
         return halved(old_keys, together, alone)
 
@@ -144,3 +173,11 @@ class Batches:
     def _commit(self, commit: Commit) -> None:
         with ended_lease_is_conflict():
             self._run.commit(commit.mutations, guards=commit.guards)
+
+
+def _decided(decider: Decider, read: Lookup, unit: bytes) -> Decision:
+    """What a decider says; what it cannot even look at is left to a person, and holds up no other."""
+    try:
+        return decider.decide(unit, read)
+    except CorruptionError as error:
+        return contested(unit, None, str(error.facts.get("problem", error.summary)))

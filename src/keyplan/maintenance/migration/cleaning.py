@@ -4,23 +4,22 @@ An old record is removed in a commit that is guarded by its being what was carri
 over first, and one that cannot be is left and reported.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from keyplan.engine import Delete
+from keyplan.engine import Delete, Snapshot
 from keyplan.errors import CommitConflictError, MigrationRefusedError
-from keyplan.jobs import Pace, Progress, Stop, StopCheck, Teller, as_read
+from keyplan.jobs import Pace, Progress, Stop, as_read
 from keyplan.layout import BoundIndex, BoundTable
 from keyplan.maintenance.index_states import read_index_state
-from keyplan.maintenance.migration.batching import Batches, gone_batches, unit_batches, winner
+from keyplan.maintenance.migration.batching import unit_batches
+from keyplan.maintenance.migration.decision import Contest, Decision
 from keyplan.maintenance.migration.driver import move_counter
-from keyplan.maintenance.migration.marks import Stage, TableStage, seen_state
-from keyplan.maintenance.migration.merge import CONTESTS_MAX, Contest, Merger
-from keyplan.maintenance.migration.new_entries import EntryGiver, new_batches
-from keyplan.maintenance.migration.pausing import PauseCheck
+from keyplan.maintenance.migration.marks import MigrationState, Stage, TableStage, seen_state
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.removal import Remover
+from keyplan.maintenance.migration.run_context import RunContext
 from keyplan.maintenance.migration.run_state import (
     Run,
     at_stage,
@@ -28,10 +27,9 @@ from keyplan.maintenance.migration.run_state import (
     end_run,
     refuse_readers,
     remove_leftovers,
-    take_over,
 )
 from keyplan.maintenance.migration.sweeping import removed, swept
-from keyplan.maintenance.migration.verify import Verification, verify_table
+from keyplan.maintenance.migration.verify import Verification
 from keyplan.store import Backoff, IndexStage, Store, index_state_key
 
 __all__ = ["CleanUpReport", "clean_up_migration"]
@@ -68,52 +66,30 @@ def clean_up_migration(
     """
     if plan.obstacles:
         raise MigrationRefusedError(obstacles=plan.obstacles)
-    stops = PauseCheck(store.engine, plan.id, stop, "the clean-up of the migration")
-    return _Cleaning(store, plan, stops, command, progress, pace, backoff or Backoff()).run()
+    act = "the clean-up of the migration"
+    context = RunContext.of(act, store, plan, stop=stop, command=command, progress=progress, pace=pace, backoff=backoff)
+    return _Cleaning(context).run()
 
 
 class _Cleaning:
-    def __init__(
-        self,
-        store: Store,
-        plan: MigrationPlan,
-        stops: StopCheck,
-        command: Sequence[str],
-        progress: Callable[[Progress], None] | None,
-        pace: Pace | None,
-        backoff: Backoff,
-    ) -> None:
-        self._engine, self._plan = store.engine, plan
-        self._stops = stops
-        self._command = command
-        self._told = Teller(progress)
-        self._pace = pace
-        self._backoff = backoff
+    def __init__(self, context: RunContext) -> None:
+        self._context, self._engine, self._plan = context, context.engine, context.plan
         self._report = CleanUpReport()
         self._done = 0
-        self._is_rolling_back = False
 
     def run(self) -> CleanUpReport:
         """Clean up."""
         with self._engine.snapshot() as snapshot:
-            seen = seen_state(snapshot, self._plan.id)
-        state = seen.record
+            state = seen_state(snapshot, self._plan.id).record
         if state is None:
             raise MigrationRefusedError(obstacles=("the migration was not begun",))
-        self._is_rolling_back = state.stage == Stage.ROLLING_BACK
         if state.is_cleaned or not self._plan.steps:
-            remove_leftovers(self._engine, self._plan.id)
-            self._report.is_cleaned = True
-            return self._report
-        moved = [work for work in self._plan.tables if work.is_moving]
-        self._report.verified = [verify_table(self._engine, self._plan.id, work, self._stops) for work in moved]
-        obstacles = tuple(self._obstacles(is_settled=state.is_settled))
-        if obstacles:
-            raise MigrationRefusedError(obstacles=obstacles)
-        self._stops.check()
-        begin = partial(take_over, self._engine, seen, Stage.CLEANING, self._command, self._stops)
-        run = self._backoff.until_committed(begin)
-        for work in moved:
+            return self._over()
+        self._report.verified = self._context.verified()
+        run = self._context.until_committed(self._begun)
+        if run is None:
+            return self._over()
+        for work in self._context.moving:
             self._remove_records(run, work)
         for name in self._plan.indexes_to_remove:
             self._remove_index(run, self._plan.old.indexes[name])
@@ -125,16 +101,31 @@ class _Cleaning:
             self._report.is_cleaned = True
         return self._report
 
-    def _obstacles(self, *, is_settled: bool) -> Iterator[str]:
+    def _over(self) -> CleanUpReport:
+        remove_leftovers(self._engine, self._plan.id)
+        self._report.is_cleaned = True
+        return self._report
+
+    def _begun(self) -> Run | None:
+        """Have the migration, in the state that it is in now; None when somebody has ended it meanwhile."""
+        with self._engine.snapshot() as snapshot:
+            seen = seen_state(snapshot, self._plan.id)
+            if seen.record is not None and seen.record.is_cleaned:
+                return None
+            obstacles = tuple(self._obstacles(seen.record, snapshot))
+        if obstacles:
+            raise MigrationRefusedError(obstacles=obstacles)
+        return self._context.taken_over(seen, Stage.CLEANING)
+
+    def _obstacles(self, state: MigrationState | None, snapshot: Snapshot) -> Iterator[str]:
         unequal = [found.table for found in self._report.verified if not found.is_equal]
-        if self._is_rolling_back:
+        if state is not None and state.stage == Stage.ROLLING_BACK:
             yield "the migration is being rolled back: finish that"
             return
-        if not is_settled or unequal:
+        if state is None or not state.is_settled or unequal:
             problem = f"not everything of {', '.join(unequal)} was carried over" if unequal else "it is not settled"
             yield f"{problem}: `keyplan migrate switch` first"
-        with self._engine.snapshot() as snapshot:
-            yield from claim_obstacles(self._plan, snapshot)
+        yield from claim_obstacles(self._plan, snapshot)
         for found in self._report.verified:
             if found.vanished and not self._takes_vanished(found.table):
                 yield (
@@ -148,30 +139,24 @@ class _Cleaning:
     # ---- records -----------------------------------------------------------------------------------------------------------
 
     def _remove_records(self, run: Run, work: TableWork) -> None:
-        merger = Merger(self._plan.id, work.route, is_switched=True, wins=winner(self._plan, work))
+        merger = self._context.merger(work, is_switched=True)
         run.commit(record=at_stage(run.record, TableStage.CONTRACTING, work.name))
-        takes_vanished = self._takes_vanished(work.name)
-        remover = Remover(self._plan.id, work.route, takes_vanished=takes_vanished)
-        batches = Batches(run, self._backoff)
-        for units in self._stops.each(unit_batches(self._engine, work.route)):
+        remover = Remover(self._plan.id, work.route, takes_vanished=self._takes_vanished(work.name))
+        carrying, removing = self._context.batches(run, is_paced=False), self._context.batches(run)
+        for units in self._context.stops.each(unit_batches(self._engine, work.route)):
             # Why first: what was written since it was verified is carried over.
-            carried = batches.decide(merger, units.units)
+            carried = carrying.decide(merger, units.units)
+            self._leave(carried)
             settled = [unit for unit, decision in zip(units.units, carried, strict=True) if decision.contest is None]
-            for decision in (*(found for found in carried if found.contest), *batches.decide(remover, settled)):
-                if decision.contest is not None:
-                    self._leave(decision.contest)
-                self._report.records += decision.records
-                self._report.entries += decision.entries
+            removed = removing.decide(remover, settled)
+            self._leave(removed)
+            self._report.records += sum(decision.records for decision in removed)
+            self._report.entries += sum(decision.entries for decision in removed)
             self._tell(work.name, len(units.units))
         # Why: an old program that deleted its record after the switch has left what was made of it, and the mark that says so.
-        for gone in self._stops.each(gone_batches(self._engine, self._plan.id, work.route)):
-            for decision in batches.decide(merger, gone):
-                if decision.contest is not None:
-                    self._leave(decision.contest)
-        for keys in self._stops.each(new_batches(self._engine, work.route)):
-            for decision in batches.decide(EntryGiver(work.route), keys):
-                if decision.contest is not None:
-                    self._leave(decision.contest)
+        for gone in self._context.gone(work, merger, carrying):
+            self._leave(gone)
+        self._leave(self._context.given_entries(work, carrying))
 
     # ---- indexes, tables, numbers ------------------------------------------------------------------------------------------
 
@@ -181,7 +166,7 @@ class _Cleaning:
         own = {index_state_key(other) for other in self._plan.new.indexes.values()}
         if raw_key not in own:
             # Why it stays: a program of the old layout that comes back must not be told that there is nothing.
-            self._backoff.until_committed(partial(self._refused, run, index))
+            self._context.until_committed(self._refused, run, index)
         self._report.entries += self._swept(run, index)
 
     def _refused(self, run: Run, index: BoundIndex) -> None:
@@ -191,14 +176,14 @@ class _Cleaning:
 
     def _swept(self, run: Run, item: BoundTable | BoundIndex) -> int:
         """Remove every key of an item that the new layout does not know; return how many."""
-        return swept(run, item, self._plan.new, self._backoff, partial(self._tell, item.name))
+        return swept(run, item, self._plan.new, self._context.backoff, partial(self._tell, item.name))
 
     def _remove_numbers(self, run: Run) -> None:
         for old_name, new_name in self._plan.counters_to_move:
-            self._backoff.until_committed(partial(self._counter_removed, run, old_name, new_name))
+            self._context.until_committed(self._counter_removed, run, old_name, new_name)
         for name in self._plan.counters_to_remove:
             raw_key = self._plan.old.counters[name].raw_key
-            self._report.numbers += self._backoff.until_committed(partial(removed, run, [raw_key]))
+            self._report.numbers += self._context.until_committed(removed, run, [raw_key])
 
     def _counter_removed(self, run: Run, old_name: str, new_name: str) -> None:
         move_counter(run, self._plan, old_name, new_name)
@@ -215,10 +200,10 @@ class _Cleaning:
 
     # ---- the report -------------------------------------------------------------------------------------------------------
 
-    def _leave(self, contest: Contest) -> None:
-        if len(self._report.left) < CONTESTS_MAX:
-            self._report.left.append(contest)
+    def _leave(self, decisions: Iterable[Decision]) -> None:
+        for decision in decisions:
+            self._context.leave(self._report.left, decision.contest)
 
     def _tell(self, item: str, records: int) -> None:
         self._done += records
-        self._told("removing", self._done, item=item)
+        self._context.tell("removing", self._done, item=item)

@@ -4,30 +4,30 @@ It may be stopped anywhere and is finished by the same call. What is done to a r
 its mark alone, so that going over it twice does nothing twice; the rest of the state says which indexes are built.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from msgspec import structs
 
-from keyplan.engine import Delete, Entry, KeyRange, Put
+from keyplan.engine import Delete, Put
 from keyplan.errors import MigrationRefusedError
-from keyplan.jobs import Pace, Progress, Stop, StopCheck, Teller, as_read, batches_of
+from keyplan.jobs import Pace, Progress, Stop, as_read
 from keyplan.maintenance.findings import Finding
 from keyplan.maintenance.index_build import BuildReport, build_index
 from keyplan.maintenance.index_states import read_index_state
-from keyplan.maintenance.migration.batching import Batches, gone_batches, unit_batches, winner
+from keyplan.maintenance.migration.batching import Batches, marked_batches, unit_batches
+from keyplan.maintenance.migration.decision import Contest, Decision, Outcome
 from keyplan.maintenance.migration.losers import resolved
-from keyplan.maintenance.migration.marks import Stage, TableStage, cursor_key, decoded, mark_range
-from keyplan.maintenance.migration.merge import CONTESTS_MAX, Contest, Decision, Merger, Outcome
-from keyplan.maintenance.migration.new_entries import EntryGiver, new_batches
-from keyplan.maintenance.migration.pausing import PauseCheck
+from keyplan.maintenance.migration.marks import Stage, TableStage, cursor_key
+from keyplan.maintenance.migration.merge import Merger
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.root_history import remember_layout, switched
+from keyplan.maintenance.migration.run_context import RunContext
 from keyplan.maintenance.migration.run_state import Run, at_stage, begin_run, end_run, refuse_readers, remove_leftovers
 from keyplan.maintenance.migration.table_layouts import layouts_of, recorded
-from keyplan.maintenance.migration.verify import Verification, verify_table
+from keyplan.maintenance.migration.verify import Verification
 from keyplan.store import Backoff, Store
 
 __all__ = [
@@ -102,30 +102,16 @@ def migrate(
     """
     if plan.obstacles:
         raise MigrationRefusedError(obstacles=plan.obstacles)
-    stops = PauseCheck(store.engine, plan.id, stop, "the migration")
-    run = _Run(store, plan, is_switched, stops, command, progress, pace, backoff or Backoff())
-    return run.run()
+    context = RunContext.of(
+        "the migration", store, plan, stop=stop, command=command, progress=progress, pace=pace, backoff=backoff
+    )
+    return _Run(context, is_switched=is_switched).run()
 
 
 class _Run:
-    def __init__(
-        self,
-        store: Store,
-        plan: MigrationPlan,
-        is_switched: bool,  # noqa: FBT001  # Why: private, one caller.
-        stops: StopCheck,
-        command: Sequence[str],
-        progress: Callable[[Progress], None] | None,
-        pace: Pace | None,
-        backoff: Backoff,
-    ) -> None:
-        self._store, self._engine, self._plan = store, store.engine, plan
+    def __init__(self, context: RunContext, *, is_switched: bool) -> None:
+        self._context, self._engine, self._plan = context, context.engine, context.plan
         self._is_switched = is_switched
-        self._stops = stops
-        self._command = command
-        self._tell = Teller(progress)
-        self._pace = pace
-        self._backoff = backoff
         self._report = MigrationReport()
 
     def run(self) -> MigrationReport:
@@ -134,16 +120,23 @@ class _Run:
             if self._plan.is_over:
                 remove_leftovers(self._engine, self._plan.id)
             else:
-                self._backoff.until_committed(partial(remember_layout, self._engine, self._plan))
+                self._context.until_committed(remember_layout, self._engine, self._plan)
             self._report.is_settled = True
             return self._report
-        switch = self._is_switched
-        begin = partial(begin_run, self._engine, self._plan, is_switched=switch, command=self._command)
-        run = self._backoff.until_committed(partial(begin, stops=self._stops))
+        given = self._context
+        run = given.until_committed(
+            begin_run,
+            self._engine,
+            self._plan,
+            is_switched=self._is_switched,
+            command=given.command,
+            stops=given.stops,
+        )
         for work in self._plan.tables:
             if work.is_moving:
                 self._carry_over(run, work)
-                self._give_entries(run, work)
+                if self._is_switched:
+                    self._note(self._context.given_entries(work, self._context.batches(run)))
             elif self._is_switched:
                 self._convert(run, work)
         if self._is_switched:
@@ -163,18 +156,21 @@ class _Run:
                 run.commit(record=at_stage(run.record, TableStage.CONVERTING, work.name))
             if not self._carry_over(run, work):
                 return
-            self._backoff.until_committed(partial(self._converted, run, work))
+            self._context.until_committed(self._converted, run, work)
             return
-        merger = Merger(self._plan.id, work.route, is_switched=True, wins=winner(self._plan, work))
-        batches = Batches(run, self._backoff, self._pace)
-        for batch in self._batches(mark_range(self._plan.id)):
-            pending = [mark.key for mark in map(decoded, batch) if mark.is_pending]
-            own = [unit for unit in pending if work.route.unit_of(unit) is not None]
-            for decision in batches.decide(merger, own):
-                if decision.outcome is not Outcome.UNCHANGED:
-                    self._report.count(decision.outcome)
-                if decision.contest is not None and len(self._report.contested) < CONTESTS_MAX:
-                    self._report.contested.append(decision.contest)
+        merger, batches = self._context.merger(work, is_switched=True), self._context.batches(run)
+        pending = marked_batches(
+            self._engine, self._plan.id, work.route, only_pending=True, keys_max=_BATCH_RECORDS_MAX
+        )
+        for batch in self._context.stops.each(pending):
+            self._note([*batches.decide(merger, batch.units), *batch.unreadable])
+
+    def _note(self, decisions: Iterable[Decision]) -> None:
+        """Report what was done, and what a person must decide."""
+        for decision in decisions:
+            if decision.outcome is not Outcome.UNCHANGED:
+                self._report.count(decision.outcome)
+            self._context.leave(self._report.contested, decision.contest)
 
     def _converted(self, run: Run, work: TableWork) -> None:
         """Write down that the records of a table are converted, each once, in the layout that the table has from now on."""
@@ -191,8 +187,7 @@ class _Run:
 
         Return whether the last pass went over the whole table and wrote nothing.
         """
-        merger = Merger(self._plan.id, work.route, is_switched=self._is_switched, wins=winner(self._plan, work))
-        batches = Batches(run, self._backoff, self._pace)
+        merger, batches = self._context.merger(work, is_switched=self._is_switched), self._context.batches(run)
         hint = cursor_key(self._plan.id, work.name)
         with self._engine.snapshot() as snapshot:
             entry = snapshot.get(hint)
@@ -209,15 +204,15 @@ class _Run:
                     if number == 0 or decision.outcome is not Outcome.UNCHANGED:
                         self._report.count(decision.outcome)
                     written += decision.commit is not None
-                    if decision.contest is not None and len(contests) < CONTESTS_MAX:
-                        contests.append(decision.contest)
+                    self._context.leave(contests, decision.contest)
             is_done = not written and not start
             start = b""
             # Why the third: the first one writes everything, or what a run left that was stopped.
             is_level = number > 1 and 2 * written > before and not self._is_switched
             if is_done or is_level:
                 break
-        self._report.contested += contests
+        for contest in contests:
+            self._context.leave(self._report.contested, contest)
         return is_done
 
     def _pass(
@@ -225,35 +220,22 @@ class _Run:
     ) -> Iterator[list[Decision]]:
         """Go over the old records, those of the first source from a key on; then over the marks of those that are gone."""
         done = 0
-        for units in self._stops.each(unit_batches(self._engine, work.route, start=start, keys_max=_BATCH_RECORDS_MAX)):
+        found = unit_batches(self._engine, work.route, start=start, keys_max=_BATCH_RECORDS_MAX)
+        for units in self._context.stops.each(found):
             decisions = batches.decide(merger, units.units)
             yield decisions
             if hint and not units.place and any(decision.commit is not None for decision in decisions):
                 run.commit([Put(hint, units.end)])
             done += len(units.units)
             run.tell(run.record.stage, done)
-            self._tell("carrying over", done, item=work.name)
-        for gone in self._stops.each(gone_batches(self._engine, self._plan.id, work.route)):
-            yield batches.decide(merger, gone)
-
-    def _batches(self, key_range: KeyRange) -> Iterator[list[Entry]]:
-        return self._stops.each(batches_of(self._engine, key_range, _BATCH_RECORDS_MAX))
-
-    def _give_entries(self, run: Run, work: TableWork) -> None:
-        """Give new records the entries that an old program has taken along with its own, once none writes any more."""
-        batches = Batches(run, self._backoff, self._pace)
-        for keys in self._stops.each(new_batches(self._engine, work.route)) if self._is_switched else ():
-            for decision in batches.decide(EntryGiver(work.route), keys):
-                if decision.outcome is not Outcome.UNCHANGED:
-                    self._report.count(decision.outcome)
-                if decision.contest is not None and len(self._report.contested) < CONTESTS_MAX:
-                    self._report.contested.append(decision.contest)
+            self._context.tell("carrying over", done, item=work.name)
+        yield from self._context.gone(work, merger, batches)
 
     # ---- counters and indexes ----------------------------------------------------------------------------------------------
 
     def _counters(self, run: Run) -> None:
         for old_name, new_name in self._plan.counters_to_move:
-            self._backoff.until_committed(partial(move_counter, run, self._plan, old_name, new_name))
+            self._context.until_committed(move_counter, run, self._plan, old_name, new_name)
 
     def _build(self, run: Run) -> None:
         """Build the indexes that the migration made unreadable, one after the other.
@@ -264,18 +246,18 @@ class _Run:
             if name not in run.record.built:
 
                 def told(now: Progress, name: str = name) -> None:
-                    self._tell("building", now.done, item=name)
+                    self._context.tell("building", now.done, item=name)
 
-                self._backoff.until_committed(partial(self._prepared, run, name))
+                self._context.until_committed(self._prepared, run, name)
                 build = partial(
                     build_index,
-                    self._store,
+                    self._context.store,
                     self._plan.new,
                     name,
-                    stop=self._stops,
+                    stop=self._context.stops,
                     progress=told,
-                    pace=self._pace,
-                    backoff=self._backoff,
+                    pace=self._context.pace,
+                    backoff=self._context.backoff,
                 )
                 report = build()
                 while not report.is_readable and self._resolved(run, name, report):
@@ -291,7 +273,7 @@ class _Run:
         resolution = self._plan.resolutions.get(name)
         if resolution is None:
             return 0
-        changed = resolved(run, self._plan.new.indexes[name], resolution, report.contested, self._backoff)
+        changed = resolved(run, self._plan.new.indexes[name], resolution, report.contested, self._context.backoff)
         self._report.resolved += changed
         return changed
 
@@ -305,8 +287,7 @@ class _Run:
     def _settle(self, run: Run) -> None:
         """Verify, and write down that nothing is left to do but to clean up; or nothing at all."""
         report = self._report
-        moved = [work for work in self._plan.tables if work.is_moving]
-        report.verified = [verify_table(self._engine, self._plan.id, work, self._stops) for work in moved]
+        report.verified = self._context.verified()
         in_place = [work.name for work in self._plan.tables if work.is_in_place]
         stages = [run.record.tables[name] for name in in_place if name in run.record.tables]
         is_whole = len(report.built) == len(run.record.indexes) and all(found.is_whole for found in stages)
@@ -317,7 +298,7 @@ class _Run:
         stage = Stage.SETTLED if report.is_settled else Stage.SWITCHED
         # Why the stage, too: a run that takes a settled migration over has written that it goes on with it.
         if (report.is_settled, stage) != (run.record.is_settled, run.record.stage):
-            self._backoff.until_committed(partial(self._written_down, run, stage))
+            self._context.until_committed(self._written_down, run, stage)
 
     def _written_down(self, run: Run, stage: Stage) -> None:
         """Write down whether everything is carried over and compared; when it is, the new layout is the one that counts."""

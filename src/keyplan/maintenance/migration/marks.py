@@ -15,6 +15,7 @@ and it says what both records were like then, so that later it can be told which
 """
 
 import hashlib
+from collections.abc import Iterable
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Final, NamedTuple
@@ -51,6 +52,7 @@ __all__ = [
     "layout_key",
     "mark_key",
     "mark_range",
+    "marks_in",
     "migration_id",
     "migration_of",
     "next_history_key",
@@ -337,6 +339,18 @@ def decoded(entry: Entry) -> Any:
         return table.form.decode(entry.value)
     except CorruptionError as error:
         raise CorruptionError(**{**error.facts, "table": table.name, "raw_key": entry.key.hex()}) from error
+
+
+def marks_in(entries: Iterable[Entry]) -> tuple[list[Mark], list[bytes]]:
+    """Return the marks that can be read, and the raw keys of those that cannot."""
+    marks: list[Mark] = []
+    unreadable: list[bytes] = []
+    for entry in entries:
+        try:
+            marks.append(decoded(entry))
+        except CorruptionError:
+            unreadable.append(entry.key)
+    return marks, unreadable
 
 
 def digest_of(*entries: Entry | None) -> bytes:

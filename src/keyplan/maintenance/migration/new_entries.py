@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from keyplan.engine import Engine, KeyRange
 from keyplan.errors import UniqueViolationError
 from keyplan.jobs import Lookup, batches_of
+from keyplan.maintenance.migration.decision import Decision, Outcome, contested
 from keyplan.maintenance.migration.drafting import Draft
 from keyplan.maintenance.migration.functions import UNREADABLE
-from keyplan.maintenance.migration.merge import Contest, Decision, Outcome
 from keyplan.maintenance.migration.route import Route, stored_entries, table_of
 from keyplan.store import RecordState, Write
 
@@ -44,11 +44,9 @@ class EntryGiver:
             draft.write([Write(table, table.keys.decode(unit), unit, state, state)], kept=[unit])
         except UniqueViolationError as error:
             reason = f"another record holds its entry of {error.facts.get('index')}"
-            return Decision(Outcome.CONTESTED, None, Contest(unit, unit, reason))
+            return contested(unit, unit, reason)
         except UNREADABLE as error:
-            return Decision(
-                Outcome.CONTESTED, None, Contest(unit, unit, f"its entries cannot be made: {error.summary}")
-            )
+            return contested(unit, unit, f"its entries cannot be made: {error.summary}")
         return Decision(Outcome.RENEWED, draft.commit({}))
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from keyplan.engine import Commit, Delete, Mutation
+from keyplan.engine import Delete
 from keyplan.errors import InvalidKeyError
-from keyplan.jobs import Lookup, as_read
-from keyplan.maintenance.migration.marks import origin_key
-from keyplan.maintenance.migration.merge import TAKEN, Contest, Decision, Outcome
+from keyplan.jobs import Lookup
+from keyplan.maintenance.migration.decision import TAKEN, Decision, Outcome, contested
+from keyplan.maintenance.migration.drafting import guarded_commit
 from keyplan.maintenance.migration.route import Route, stored_entries, table_of
-from keyplan.maintenance.migration.sides import Sides, keys_read, origin_of
+from keyplan.maintenance.migration.sides import Sides, keys_read
 
 __all__ = ["Remover"]
 
@@ -37,29 +37,23 @@ class Remover:
             if self._route.stays(unit):
                 return Decision(Outcome.UNCHANGED)
         except InvalidKeyError:
-            return Decision(Outcome.CONTESTED, None, Contest(unit, None, "the record has no key in the new layout"))
+            return contested(unit, None, "the record has no key in the new layout")
         sides = Sides.of(self._migration, self._route, unit, read)
         if not sides.has_old:
             return Decision(Outcome.UNCHANGED)
         shown = next(iter(sides.copies), None)
         if sides.mark is None or sides.has_old_changed:
             reason = "it was written while it was about to be removed"
-            return Decision(Outcome.CONTESTED, None, Contest(unit, shown, reason))
+            return contested(unit, shown, reason)
         if len(sides.standing) < len(sides.copies) and not self._takes_vanished:
-            return Decision(Outcome.CONTESTED, None, Contest(unit, shown, "its copy is not there any more"))
-        if self._route.keeps_origins and any(
-            origin_of(self._migration, raw_key, read) not in {None, unit} for raw_key in sides.copies
-        ):
-            return Decision(Outcome.CONTESTED, None, Contest(unit, shown, TAKEN))
+            return contested(unit, shown, "its copy is not there any more")
+        if sides.taken is not None:
+            return contested(unit, sides.taken, TAKEN)
         entries = list(self._entries(sides, read))
-        guards = (*sides.guards.values(), *(as_read(raw_key, read.get(raw_key)) for raw_key in entries))
-        origins = (
-            [origin_key(self._migration, raw_key) for raw_key in sides.copies] if self._route.keeps_origins else []
-        )
         records = [raw_key for raw_key, entry in sides.old.items() if entry is not None]
         # Invariant: a mark without its old record says that somebody removed it, and takes the copy along.
-        mutations: list[Mutation] = [Delete(raw_key) for raw_key in (*records, sides.mark_key, *origins, *entries)]
-        commit = Commit(guards, tuple(mutations), read.epoch)
+        gone = [*records, sides.mark_key, *sides.origins, *entries]
+        commit = guarded_commit(read, sides.guards, {raw_key: Delete(raw_key) for raw_key in gone})
         return Decision(Outcome.REMOVED, commit, records=len(records), entries=len(entries))
 
     def _entries(self, sides: Sides, read: Lookup) -> Iterator[bytes]:

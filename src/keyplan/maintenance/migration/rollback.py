@@ -9,21 +9,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from msgspec import structs
-
 from keyplan.engine import Delete, KeyRange, Put, Snapshot
 from keyplan.errors import MigrationRefusedError
-from keyplan.jobs import Pace, Progress, Stop, StopCheck, Teller, as_read, batches_of
+from keyplan.jobs import Pace, Progress, Stop, as_read, batches_of
 from keyplan.layout import BoundIndex
 from keyplan.maintenance.findings import Finding
 from keyplan.maintenance.index_build import build_index
 from keyplan.maintenance.index_states import read_index_state
-from keyplan.maintenance.migration.batching import Batches, Decider
-from keyplan.maintenance.migration.marks import MigrationState, Stage, TableStage, decoded, mark_range, seen_state
-from keyplan.maintenance.migration.merge import CONTESTS_MAX, Contest, Outcome
-from keyplan.maintenance.migration.pausing import PauseCheck
+from keyplan.maintenance.migration.batching import Decider, MarkedBatch, marked_batches
+from keyplan.maintenance.migration.decision import Contest, Outcome
+from keyplan.maintenance.migration.marks import MigrationState, Stage, TableStage, seen_state
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
-from keyplan.maintenance.migration.run_state import Run, claim_obstacles, refuse_readers, take_over, undo_run
+from keyplan.maintenance.migration.run_context import RunContext
+from keyplan.maintenance.migration.run_state import Run, claim_obstacles, refuse_readers, undo_run
 from keyplan.maintenance.migration.sweeping import swept
 from keyplan.maintenance.migration.taking_back import Discarder, NewRecords, Returner, Withdrawer
 from keyplan.store import Backoff, Store, index_state_key
@@ -68,54 +66,41 @@ def roll_back_migration(
     Raises MigrationRefusedError when the migration was not begun, is over, or its clean-up has begun, and when records were
     converted where they stand; EngineError, CommitOutcomeUnknownError, StoppedError.
     """
-    stops = PauseCheck(store.engine, plan.id, stop, "the rollback of the migration")
-    return _Rollback(store, plan, stops, command, progress, pace, backoff or Backoff()).run()
+    act = "the rollback of the migration"
+    context = RunContext.of(act, store, plan, stop=stop, command=command, progress=progress, pace=pace, backoff=backoff)
+    return _Rollback(context).run()
 
 
 class _Rollback:
-    def __init__(
-        self,
-        store: Store,
-        plan: MigrationPlan,
-        stops: StopCheck,
-        command: Sequence[str],
-        progress: Callable[[Progress], None] | None,
-        pace: Pace | None,
-        backoff: Backoff,
-    ) -> None:
-        self._store, self._engine, self._plan = store, store.engine, plan
-        self._stops = stops
-        self._command = command
-        self._teller = Teller(progress)
-        self._pace = pace
-        self._backoff = backoff
+    def __init__(self, context: RunContext) -> None:
+        self._context, self._engine, self._plan = context, context.engine, context.plan
         self._report = RollbackReport()
         self._done = 0
 
     def run(self) -> RollbackReport:
         """Roll back."""
+        run = self._context.until_committed(self._begun)
+        for work in self._context.moving:
+            self._take_back(run, work)
+        if self._report.left:
+            return self._report
+        for work in self._context.moving:
+            self._withdraw(run, work)
+        self._numbers(run)
+        self._indexes(run)
+        if not self._report.left and not self._report.entries_contested:
+            self._context.until_committed(undo_run, run, self._plan)
+            self._report.is_rolled_back = True
+        return self._report
+
+    def _begun(self) -> Run:
+        """Have the migration, in the state that it is in now."""
         with self._engine.snapshot() as snapshot:
             seen = seen_state(snapshot, self._plan.id)
             obstacles = tuple(self._obstacles(seen.record, snapshot))
         if obstacles:
             raise MigrationRefusedError(obstacles=obstacles)
-        self._stops.check()
-        begin = partial(take_over, self._engine, seen, Stage.ROLLING_BACK, self._command, self._stops)
-        run = self._backoff.until_committed(begin)
-        self._refuse_converted(run)
-        moved = [work for work in self._plan.tables if work.is_moving]
-        for work in moved:
-            self._take_back(run, work)
-        if self._report.left:
-            return self._report
-        for work in moved:
-            self._withdraw(run, work)
-        self._numbers(run)
-        self._indexes(run)
-        if not self._report.left and not self._report.entries_contested:
-            self._backoff.until_committed(partial(undo_run, run, self._plan))
-            self._report.is_rolled_back = True
-        return self._report
+        return self._context.taken_over(seen, Stage.ROLLING_BACK)
 
     def _obstacles(self, state: MigrationState | None, snapshot: Snapshot) -> Iterator[str]:
         if state is None:
@@ -133,17 +118,6 @@ class _Rollback:
                 stands = f"{work.name}: its records were converted where they stand"
                 yield f"{stands}: finish the migration, and migrate from the new layout to the old one, with a function"
 
-    def _refuse_converted(self, run: Run) -> None:
-        """Let the migration go on forward when a run that was taken over had begun to convert records where they stand.
-
-        Why now: nobody converts any more. Their marks are all that says that they are converted, and would be removed.
-        """
-        converted = [work.name for work in self._plan.tables if work.is_in_place and any(self._marked(work))]
-        if converted:
-            run.commit(record=structs.replace(run.record, stage=Stage.SWITCHED))
-            begun = f"records of {', '.join(converted)} were converted where they stand"
-            raise MigrationRefusedError(obstacles=(f"{begun}: finish the migration with --switched",))
-
     # ---- records -----------------------------------------------------------------------------------------------------------
 
     def _take_back(self, run: Run, work: TableWork) -> None:
@@ -158,28 +132,25 @@ class _Rollback:
         self._decide(run, Withdrawer(*own), work, self._marked(work))
         self._decide(run, Discarder(*own), work, self._new_keys(work))
 
-    def _decide(self, run: Run, decider: Decider, work: TableWork, batches: Iterator[list[bytes]]) -> None:
-        committer = Batches(run, self._backoff, self._pace)
-        for units in self._stops.each(batches):
-            for decision in committer.decide(decider, units):
-                if decision.contest is not None and len(self._report.left) < CONTESTS_MAX:
-                    self._report.left.append(decision.contest)
+    def _decide(self, run: Run, decider: Decider, work: TableWork, batches: Iterator[MarkedBatch]) -> None:
+        committer = self._context.batches(run)
+        for batch in self._context.stops.each(batches):
+            for decision in (*committer.decide(decider, batch.units), *batch.unreadable):
+                self._context.leave(self._report.left, decision.contest)
                 self._report.returned += decision.outcome is Outcome.RETURNED
                 self._report.records += decision.records
-            self._tell(work.name, len(units))
+            self._tell(work.name, len(batch.units))
 
-    def _marked(self, work: TableWork) -> Iterator[list[bytes]]:
+    def _marked(self, work: TableWork) -> Iterator[MarkedBatch]:
         """The units of a route that were carried over."""
-        for batch in batches_of(self._engine, mark_range(self._plan.id)):
-            units = [decoded(entry).key for entry in batch]
-            yield [unit for unit in units if work.route.unit_of(unit) == unit]
+        return marked_batches(self._engine, self._plan.id, work.route)
 
-    def _new_keys(self, work: TableWork) -> Iterator[list[bytes]]:
+    def _new_keys(self, work: TableWork) -> Iterator[MarkedBatch]:
         """The raw keys of the new records, but for those that the old layout knows as well."""
         for table in work.route.targets:
             for batch in batches_of(self._engine, KeyRange(*table.keys.range(()))):
                 keys = [entry.key for entry in batch if table.keys.decode(entry.key) is not None]
-                yield [raw_key for raw_key in keys if not self._plan.old.meanings(raw_key)]
+                yield MarkedBatch([raw_key for raw_key in keys if not self._plan.old.meanings(raw_key)], ())
 
     # ---- indexes and counters ----------------------------------------------------------------------------------------------
 
@@ -190,16 +161,17 @@ class _Rollback:
             raw_key = index_state_key(index)
             if raw_key not in olds:
                 # Why it stays unreadable: a program of the new layout that comes back must not be told that there is nothing.
-                self._backoff.until_committed(partial(self._unreadable, run, index))
-                self._report.entries += swept(run, index, self._plan.old, self._backoff, partial(self._tell, name))
+                self._context.until_committed(self._unreadable, run, index)
+                self._report.entries += swept(
+                    run, index, self._plan.old, self._context.backoff, partial(self._tell, name)
+                )
             elif name in run.record.indexes:
                 self._rebuild(run, olds[raw_key])
 
     def _rebuild(self, run: Run, index: BoundIndex) -> None:
-        self._backoff.until_committed(partial(self._unreadable, run, index))
-        report = build_index(
-            self._store, self._plan.old, index.name, stop=self._stops, pace=self._pace, backoff=self._backoff
-        )
+        self._context.until_committed(self._unreadable, run, index)
+        own = self._context
+        report = build_index(own.store, self._plan.old, index.name, stop=own.stops, pace=own.pace, backoff=own.backoff)
         self._report.entries_contested += report.contested
 
     def _unreadable(self, run: Run, index: BoundIndex) -> None:
@@ -210,7 +182,7 @@ class _Rollback:
     def _numbers(self, run: Run) -> None:
         """Take numbers back where they were."""
         for old_name, new_name in self._plan.counters_to_move:
-            self._backoff.until_committed(partial(self._number_back, run, old_name, new_name))
+            self._context.until_committed(self._number_back, run, old_name, new_name)
 
     def _number_back(self, run: Run, old_name: str, new_name: str) -> None:
         old, new = self._plan.old.counters[old_name], self._plan.new.counters[new_name]
@@ -224,4 +196,4 @@ class _Rollback:
 
     def _tell(self, item: str, count: int) -> None:
         self._done += count
-        self._teller("taking back", self._done, item=item)
+        self._context.tell("taking back", self._done, item=item)

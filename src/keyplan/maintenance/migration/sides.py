@@ -6,7 +6,9 @@ from functools import cached_property
 from typing import Self
 
 from keyplan.engine import Entry, Guard
+from keyplan.errors import CorruptionError
 from keyplan.jobs import Lookup, as_read
+from keyplan.layout import shown_key
 from keyplan.maintenance.migration.functions import Converted
 from keyplan.maintenance.migration.marks import Mark, decoded, digest_of, mark_key, origin_key
 from keyplan.maintenance.migration.route import Route
@@ -22,7 +24,10 @@ def keys_read(migration: bytes, route: Route, unit: bytes) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Sides:
-    """A unit as one snapshot has it. `copies`: what stands at the raw keys that its mark names."""
+    """A unit as one snapshot has it. `copies`: what stands at the raw keys that its mark names.
+
+    `origins`: by its own raw key, what says of which unit each of these was made; nothing for routes where that is computed.
+    """
 
     route: Route
     unit: bytes
@@ -31,19 +36,20 @@ class Sides:
     mark_entry: Entry | None
     mark: Mark | None
     copies: Mapping[bytes, Entry | None]
+    origins: Mapping[bytes, Entry | None]
     epoch: str
 
     @classmethod
     def of(cls, migration: bytes, route: Route, unit: bytes, read: Lookup) -> Self:
-        """Read both sides of a unit."""
+        """Read both sides of a unit. Raises CorruptionError with a remedy when its mark cannot be read."""
         place = mark_key(migration, unit)
         sources = route.source_keys(unit)
         read.fetch([*sources, place])
         entry = read.get(place)
-        mark: Mark | None = None if entry is None else decoded(entry)
+        mark = None if entry is None else _read_mark(route, unit, entry)
         copies = () if mark is None else tuple(copy.key for copy in mark.new)
-        # Why the origins, too: whoever looks at a copy of these asks first whose it is.
-        read.fetch([*copies, *(origin_key(migration, raw_key) for raw_key in copies if route.keeps_origins)])
+        origins = {raw_key: origin_key(migration, raw_key) for raw_key in copies if route.keeps_origins}
+        read.fetch([*copies, *origins.values()])
         return cls(
             route,
             unit,
@@ -52,6 +58,7 @@ class Sides:
             entry,
             mark,
             {raw_key: read.get(raw_key) for raw_key in copies},
+            {place: read.get(place) for place in origins.values()},
             read.epoch,
         )
 
@@ -103,6 +110,12 @@ class Sides:
         return any(digest_of(self.copies[copy.key]) != copy.digest for copy in self.mark.new)
 
     @property
+    def taken(self) -> bytes | None:
+        """The first of the copies' raw keys of which the store says that its record was made of another unit."""
+        owned = zip(self.copies, self.origins.values(), strict=bool(self.origins))
+        return next((raw_key for raw_key, entry in owned if entry is not None and entry.value != self.unit), None)
+
+    @property
     def lease(self) -> int:
         """The lease of the first old record that is there."""
         return next((entry.lease for entry in self.records if entry is not None), 0)
@@ -117,9 +130,27 @@ class Sides:
 
     @property
     def guards(self) -> dict[bytes, Guard]:
-        """That both sides and the mark are as they were read, by raw key."""
-        both = {**self.old, **self.copies, self.mark_key: self.mark_entry}
+        """That both sides, the mark and the origins are as they were read, by raw key."""
+        both = {**self.old, **self.copies, **self.origins, self.mark_key: self.mark_entry}
         return {raw_key: as_read(raw_key, entry) for raw_key, entry in both.items()}
+
+
+def _read_mark(route: Route, unit: bytes, entry: Entry) -> Mark:
+    try:
+        mark: Mark = decoded(entry)
+    except CorruptionError as error:
+        shown = shown_key(entry.key)
+        if route.stays(unit):
+            what = "whether it was converted"
+            remedy = (
+                f"delete it and `keyplan raw delete {shown}`, and write it as the new layout has it after the switch"
+            )
+        else:
+            what = "which of its sides was changed since"
+            remedy = f"`keyplan raw delete {shown}`, and both are compared anew"
+        problem = f"its mark cannot be read, and nobody can tell {what}: {remedy}"
+        raise CorruptionError(raw_key=entry.key.hex(), problem=problem) from error
+    return mark
 
 
 def origin_of(migration: bytes, raw_key: bytes, read: Lookup) -> bytes | None:

@@ -10,10 +10,10 @@ from typing import Final
 from keyplan.engine import Delete, Entry, Put
 from keyplan.errors import UniqueViolationError
 from keyplan.jobs import Lookup
+from keyplan.maintenance.migration.decision import Decision, Outcome, contested
 from keyplan.maintenance.migration.drafting import Draft
 from keyplan.maintenance.migration.functions import UNREADABLE, Converted
 from keyplan.maintenance.migration.marks import Copy, Mark, digest_of, encoded, mark_key, origin_key
-from keyplan.maintenance.migration.merge import Contest, Decision, Outcome
 from keyplan.maintenance.migration.route import Route, stored_entries, table_of
 from keyplan.maintenance.migration.sides import Sides, origin_of
 from keyplan.store import IndexEntry, RecordState, Write
@@ -32,11 +32,6 @@ class _Decider:
     def keys_of(self, unit: bytes) -> list[bytes]:
         """The raw keys that a decision looks at first."""
         return [unit, mark_key(self._migration, unit)]
-
-    def _is_of_another(self, sides: Sides, read: Lookup) -> bool:
-        return self._route.keeps_origins and any(
-            origin_of(self._migration, raw_key, read) not in {None, sides.unit} for raw_key in sides.copies
-        )
 
     def _stored(self, entry: Entry, index_entries: Mapping[bytes, IndexEntry] | None = None) -> RecordState:
         if index_entries is None:
@@ -69,21 +64,21 @@ class _Decider:
         try:
             made = {one.raw_key: one for one in self._route.taken_back(entry)}
             if not made.keys() <= sides.old.keys():
-                return _left(sides.unit, entry.key, "its inverse gives it another old key")
+                return contested(sides.unit, entry.key, "its inverse gives it another old key")
             back = [
                 None if one is None else Entry(raw_key, one.raw_value, 0, 0, 0, entry.lease)
                 for raw_key, one in ((raw_key, made.get(raw_key)) for raw_key in sides.old)
             ]
             again = self._route.made(back)
             if [(one.raw_key, one.raw_value) for one in again] != [(entry.key, entry.value)]:
-                return _left(sides.unit, entry.key, "its inverse does not lead back to it")
+                return contested(sides.unit, entry.key, "its inverse does not lead back to it")
             draft = Draft(read)
             old = self._old_writes(sides, made, entry.lease)
             draft.write([self._without(entry, old), *old], kept=[entry.key])
         except UniqueViolationError as error:
-            return _left(sides.unit, entry.key, f"another record holds its entry of {error.facts.get('index')}")
+            return contested(sides.unit, entry.key, f"another record holds its entry of {error.facts.get('index')}")
         except UNREADABLE as error:
-            return _left(sides.unit, entry.key, f"it cannot be taken back: {error.summary}")
+            return contested(sides.unit, entry.key, f"it cannot be taken back: {error.summary}")
         mark = Mark(sides.unit, digest_of(*back), (Copy(entry.key, digest_of(entry)),))
         draft.mutations[sides.mark_key] = Put(sides.mark_key, encoded(mark))
         if self._route.keeps_origins and entry.key not in sides.copies:
@@ -113,17 +108,17 @@ class Returner(_Decider):
     def decide(self, unit: bytes, read: Lookup) -> Decision:
         """Say what to do about a unit, from one snapshot."""
         sides = Sides.of(self._migration, self._route, unit, read)
-        if sides.mark is None or not sides.has_new_changed or self._is_of_another(sides, read):
+        if sides.mark is None or not sides.has_new_changed or sides.taken is not None:
             return Decision(Outcome.UNCHANGED)
         shown = next(iter(sides.copies), None)
         if self._route.stays(unit):
-            return _left(unit, shown, "it was converted where it stands: write it as the old layout has it")
+            return contested(unit, shown, "it was converted where it stands: write it as the old layout has it")
         if sides.has_old_changed:
             return self._unless_lost(sides, shown, "both the old and the new record were changed")
         if len(sides.standing) < len(sides.copies):
             if not self._takes_vanished:
                 remedy = f"--accept gone:{self._route.item} keeps the old one"
-                return _left(unit, shown, f"its copy is not there any more: {remedy}")
+                return contested(unit, shown, f"its copy is not there any more: {remedy}")
             return Decision(Outcome.UNCHANGED)
         if not self._route.has_inverse or len(sides.standing) != 1:
             return self._unless_lost(sides, shown, _LOST)
@@ -132,7 +127,7 @@ class Returner(_Decider):
     def _unless_lost(self, sides: Sides, shown: bytes | None, reason: str) -> Decision:
         if self._takes_loss:
             return Decision(Outcome.UNCHANGED)
-        return _left(sides.unit, shown, f"{reason}: --accept lose:{self._route.item} keeps the old one")
+        return contested(sides.unit, shown, f"{reason}: --accept lose:{self._route.item} keeps the old one")
 
 
 class NewRecords(_Decider):
@@ -154,7 +149,7 @@ class NewRecords(_Decider):
         if owner is None:
             return self._unless_lost(unit, _LOST)
         sides = Sides.of(self._migration, self._route, owner, read)
-        if unit in sides.copies and not self._is_of_another(sides, read):
+        if unit in sides.copies and sides.taken is None:
             return Decision(Outcome.UNCHANGED)  # Why: it was made of an old one, and that is looked at for itself.
         if not self._route.has_inverse:
             return self._unless_lost(unit, _LOST)
@@ -177,7 +172,7 @@ class NewRecords(_Decider):
         if self._takes_loss:
             return Decision(Outcome.UNCHANGED)
         remedy = f"give an inverse, or --accept lose:{self._route.item} and it goes"
-        return _left(unit, unit, f"{reason}: {remedy}")
+        return contested(unit, unit, f"{reason}: {remedy}")
 
 
 class Discarder(_Decider):
@@ -193,7 +188,7 @@ class Discarder(_Decider):
         if entry is None:
             return Decision(Outcome.UNCHANGED)
         if not self._takes_loss:
-            return _left(unit, unit, "it was written while the migration was rolled back: give the command again")
+            return contested(unit, unit, "it was written while the migration was rolled back: give the command again")
         draft = Draft(read)
         draft.write([self._removal(entry, {})])
         return Decision(Outcome.WITHDRAWN, draft.commit({}), records=1)
@@ -207,23 +202,21 @@ class Withdrawer(_Decider):
         sides = Sides.of(self._migration, self._route, unit, read)
         if sides.mark is None or self._route.stays(unit):
             return Decision(Outcome.UNCHANGED)
-        if self._is_of_another(sides, read):
+        if sides.taken is not None:
             return Decision(Outcome.UNCHANGED)
         if sides.has_new_changed and not (self._takes_loss or (self._takes_vanished and not sides.standing)):
-            return _left(unit, next(iter(sides.copies), None), "it was written while it was about to be taken back")
+            return contested(unit, next(iter(sides.copies), None), "it was written while it was about to be taken back")
         draft = Draft(read)
         try:
             kept = self._route.old_entries(sides.records)
             removals = [self._removal(entry, kept) for entry in sides.standing]
             draft.write([*removals, *self._as_they_are(sides)], kept=sides.old)
         except UniqueViolationError as error:
-            return _left(unit, unit, f"another record holds its entry of {error.facts.get('index')}")
+            return contested(unit, unit, f"another record holds its entry of {error.facts.get('index')}")
         except UNREADABLE as error:
-            return _left(unit, unit, f"its entries cannot be put right: {error.summary}")
+            return contested(unit, unit, f"its entries cannot be put right: {error.summary}")
         draft.mutations[sides.mark_key] = Delete(sides.mark_key)
-        for raw_key in sides.copies if self._route.keeps_origins else ():
-            place = origin_key(self._migration, raw_key)
-            draft.mutations[place] = Delete(place)
+        draft.mutations |= {place: Delete(place) for place in sides.origins}
         return Decision(Outcome.WITHDRAWN, draft.commit(sides.guards), records=len(sides.standing))
 
     def _as_they_are(self, sides: Sides) -> list[Write]:
@@ -234,7 +227,3 @@ class Withdrawer(_Decider):
                 state = self._stored(entry, stored_entries(table, entry))
                 writes.append(Write(table, table.keys.decode(raw_key), raw_key, state, state))
         return writes
-
-
-def _left(unit: bytes, shown: bytes | None, reason: str) -> Decision:
-    return Decision(Outcome.CONTESTED, None, Contest(unit, shown, reason))
