@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 import keyplan
-from keyplan.engine import Entry, KeyRange
-from keyplan.errors import SourceUnfinishedError, StoppedError
+from keyplan.engine import Commit, Delete, Entry, KeyRange, MemoryEngine, Put, SystemPause, WrappedEngine
+from keyplan.errors import SourceUnfinishedError, StoppedError, TargetNotEmptyError
 from keyplan.layout import Layout, Parameter, Table
 from keyplan.maintenance import (
     Conversion,
@@ -20,6 +20,7 @@ from keyplan.maintenance import (
     plan_migration,
     restore_store,
 )
+from keyplan.maintenance.migration.marks import root_key
 from keyplan.store import Store
 
 
@@ -151,3 +152,25 @@ def test_what_is_half_converted_is_not_taken_for_a_whole(pounds: Store, tmp_path
         again = plan_migration(other.engine, InPounds.bound(), InPence.bound(), conversions=UP)
         assert migrate(other, again, is_switched=True).is_settled
         assert set(prices(other)) == {500}
+
+
+class Contradicting(WrappedEngine):
+    """Somebody writes what a root's layouts are before each commit that would write them."""
+
+    def commit(self, commit: Commit) -> int:
+        place = root_key(b"/p/")
+        if any(one.key == place for one in commit.mutations if isinstance(one, Put | Delete)):
+            with self.inner.snapshot() as snapshot:
+                count = len(snapshot.value(place) or b"")
+            self.inner.commit(Commit((), (Put(place, b"x" * (count + 1)),)))
+        return self.inner.commit(commit)
+
+
+def test_a_restore_ends_where_somebody_writes_the_same_again_and_again(
+    pounds: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert converted(pounds)
+    path = backed_up(pounds, tmp_path / "after")
+    monkeypatch.setattr(SystemPause, "wait", lambda _: None)
+    with Contradicting(MemoryEngine()) as engine, pytest.raises(TargetNotEmptyError):
+        restore_store(engine, path)

@@ -5,12 +5,13 @@ what the target has said of the same roots before is not true of it any more.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
 from keyplan.engine import Delete, Engine, Entry, KeyRange, Put, Snapshot
-from keyplan.errors import CorruptionError, SourceUnfinishedError, TargetNotEmptyError
+from keyplan.errors import CommitConflictError, CorruptionError, SourceUnfinishedError
 from keyplan.jobs import as_read
 from keyplan.layout import BoundTable
 from keyplan.maintenance.migration.marks import (
@@ -28,6 +29,7 @@ from keyplan.maintenance.migration.marks import (
     states_in,
 )
 from keyplan.maintenance.transfers import Target
+from keyplan.store import Backoff
 
 __all__ = ["KeptMigration", "has_migrations", "migrations_below", "put_migrations", "refuse_half_converted", "rerooted"]
 
@@ -132,28 +134,32 @@ def has_migrations(engine: Engine, prefix: bytes, wanted: Mapping[bytes, bytes])
         return {entry.key: entry.value for _, entry, _ in _below(snapshot, prefix)} == wanted
 
 
-def put_migrations(target: Target, wanted: Mapping[bytes, bytes]) -> None:
+def put_migrations(target: Target, wanted: Mapping[bytes, bytes], backoff: Backoff | None = None) -> None:
     """Let the target remember just this of the roots below its prefix.
 
-    Raises as `Target.commit`: what ends the work on the pairs keeps this from being written, too.
+    Raises as `Target.commit`: what ends the work on the pairs keeps this from being written, too. TargetNotEmptyError when
+    others write there again and again.
     """
     if Migrations.bound().root.startswith(target.prefix):
         return
-    while True:
-        with target.engine.snapshot() as snapshot:
-            there = {entry.key: entry for _, entry, _ in _below(snapshot, target.prefix)}
-            others = snapshot.get_many(list(wanted))
-        there |= {entry.key: entry for entry in others if entry is not None}
-        changes: list[Put | Delete] = [Delete(raw_key) for raw_key in there if raw_key not in wanted]
-        changes += [
-            Put(raw_key, value)
-            for raw_key, value in wanted.items()
-            if raw_key not in there or there[raw_key].value != value
-        ]
-        if not changes:
-            return
-        batch = changes[:_OPERATIONS]
-        try:
-            target.commit(batch, guards=[as_read(change.key, there.get(change.key)) for change in batch])
-        except TargetNotEmptyError:
-            continue  # somebody has written one of them meanwhile: looked at again
+    try:
+        (backoff or Backoff()).until_committed(partial(_put, target, wanted))
+    except CommitConflictError as error:
+        raise target.not_empty(error) from error
+
+
+def _put(target: Target, wanted: Mapping[bytes, bytes]) -> None:
+    """Write what is not as it is wanted, from one look. Raises CommitConflictError when somebody comes between."""
+    with target.engine.snapshot() as snapshot:
+        there = {entry.key: entry for _, entry, _ in _below(snapshot, target.prefix)}
+        others = snapshot.get_many(list(wanted))
+    there |= {entry.key: entry for entry in others if entry is not None}
+    changes: list[Put | Delete] = [Delete(raw_key) for raw_key in there if raw_key not in wanted]
+    changes += [
+        Put(raw_key, value)
+        for raw_key, value in wanted.items()
+        if raw_key not in there or there[raw_key].value != value
+    ]
+    for start in range(0, len(changes), _OPERATIONS):
+        batch = changes[start : start + _OPERATIONS]
+        target.job.commit(batch, guards=[as_read(change.key, there.get(change.key)) for change in batch])

@@ -243,9 +243,13 @@ class Target:
         try:
             self.job.commit(mutations, guards=guards, record=claim)
         except CommitConflictError as error:
-            failed: Any = error.facts.get("failed", ())
-            first = min((guard.key for guard in failed if guard.key is not None), default=self.prefix)
-            raise TargetNotEmptyError(prefix=self.prefix, first_key=first, advice=_STRANGER_ADVICE) from error
+            raise self.not_empty(error) from error
+
+    def not_empty(self, conflict: CommitConflictError) -> TargetNotEmptyError:
+        """Return the error that says that somebody else has written what a commit was to write over."""
+        failed: Any = conflict.facts.get("failed", ())
+        first = min((guard.key for guard in failed if guard.key is not None), default=self.prefix)
+        return TargetNotEmptyError(prefix=self.prefix, first_key=first, advice=_STRANGER_ADVICE)
 
     def verified(self, tally: Tally, *, is_mending: bool = False) -> None:
         """Write into the claim what was read back. What is found otherwise when the work goes on is somebody else's.
