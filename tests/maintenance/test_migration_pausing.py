@@ -7,8 +7,8 @@ import pytest
 
 import keyplan
 from keyplan.errors import InvalidArgumentError, MigrationRefusedError, StoppedError
-from keyplan.jobs import Pace
-from keyplan.maintenance import migrate, pause_migration, pause_of, resume_migration
+from keyplan.jobs import UNSTOPPED, Pace, Stop
+from keyplan.maintenance import clean_up_migration, migrate, pause_migration, pause_of, resume_migration
 from keyplan.testing.faults import FakeClock
 from tests.maintenance.evolving import NO_WAIT, Moved, Old, fill, plan
 
@@ -66,3 +66,24 @@ def test_a_share_of_the_time_is_worked_and_the_rest_is_waited() -> None:
     for wrong in (0, -1, 1.5, float("nan")):
         with pytest.raises(InvalidArgumentError):
             Pace(share=wrong)
+
+
+class Counting(Pace):
+    """A pace that counts what it is told of, and waits for nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.count = 0
+
+    def spend(self, count: int, stop: Stop = UNSTOPPED) -> None:
+        del stop
+        self.count += count
+
+
+def test_a_clean_up_keeps_to_its_pace() -> None:
+    with keyplan.open("memory:") as store:
+        fill(store, 3)
+        assert migrate(store, plan(store, Old, Moved), is_switched=True, backoff=NO_WAIT).is_settled
+        pace = Counting()
+        assert clean_up_migration(store, plan(store, Old, Moved), pace=pace, backoff=NO_WAIT).is_cleaned
+        assert pace.count == 3

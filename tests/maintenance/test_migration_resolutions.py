@@ -45,7 +45,7 @@ def test_records_that_violate_a_new_unique_index_are_told_by_example(dirty: Stor
 
 
 def test_they_are_told_in_several_passes_as_well(dirty: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keyplan.maintenance.migration.survey._KEYS_COMPARED", 2)
+    monkeypatch.setattr("keyplan.maintenance.migration.collisions._KEYS_COMPARED", 2)
     (obstacle,) = plan(dirty, Plain, Named).obstacles
     for number in (2, 4, 5):
         assert f"and /s/boxes/r/{number} both claim" in obstacle

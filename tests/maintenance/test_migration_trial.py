@@ -1,12 +1,14 @@
 """A migration tried on stored records: what is counted as what, and that nothing is written."""
 
+from typing import NamedTuple
+
 import msgspec
 import pytest
 
 import keyplan
 from keyplan import Layout, Table, Unique
 from keyplan.errors import InvalidArgumentError
-from keyplan.maintenance import TriedRecord, plan_migration, try_migration
+from keyplan.maintenance import Keyed, Transform, TriedRecord, plan_migration, try_migration
 from tests.maintenance.evolving import Moved, Old, Shelf, fill, plan
 from tests.maintenance.layouts import dump
 
@@ -24,6 +26,11 @@ class Spare(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Bare(msgspec.Struct, frozen=True):
     name: str
+
+
+class Place(NamedTuple):
+    key: str
+    place: int
 
 
 class Items(Layout, root="/i/"):
@@ -77,3 +84,25 @@ def test_a_sample_is_taken_at_equal_distances() -> None:
         assert boxes.tried == 3
         with pytest.raises(InvalidArgumentError):
             try_migration(store.engine, plan(store, Old, Moved), sample=0)
+
+
+class Part(msgspec.Struct, frozen=True):
+    name: str
+
+
+class Parts(Layout, root="/i/"):
+    parts = Table("parts/{key}/{place}", key=Place, value=Part)
+    by_name = Unique("part-names/{name}", of=parts, key=str)
+
+
+def test_two_records_of_one_unit_that_claim_one_entry_are_found() -> None:
+    twice = Transform(
+        lambda key, item: [Keyed(Place(key, place), Part(item.name)) for place in (1, 2)], "f", ("items",), ("parts",)
+    )
+    with keyplan.open("memory:") as store:
+        Items(store).items.insert("a", Item("one"))
+        own = plan_migration(store.engine, Items.bound(), Parts.bound(), transforms=[twice])
+        (found,) = try_migration(store.engine, own).tables
+        assert found.collided == 1
+        (example,) = found.examples["collided"]
+        assert example.lines == ("/i/parts/a/1 gets it, too",)

@@ -160,9 +160,9 @@ def _copies_not_looked_for(patch: pytest.MonkeyPatch) -> None:
     """The clean-up takes every old record along whose copy has vanished."""
     init = Remover.__init__
 
-    def made(self: Any, migration: bytes, route: Any, *, takes_vanished: bool) -> None:
+    def made(self: Any, *given: Any, takes_vanished: bool) -> None:
         del takes_vanished
-        init(self, migration, route, takes_vanished=True)
+        init(self, *given, takes_vanished=True)
 
     patch.setattr(Remover, "__init__", made)
     patch.setattr(cleaning._Cleaning, "_obstacles", lambda *_: ())

@@ -14,7 +14,7 @@ from keyplan.jobs import Pace, Progress, Stop, as_read
 from keyplan.layout import BoundIndex, BoundTable
 from keyplan.maintenance.index_states import read_index_state
 from keyplan.maintenance.migration.batching import unit_batches
-from keyplan.maintenance.migration.decision import Contest, Decision
+from keyplan.maintenance.migration.decision import Contest, Decision, Outcome
 from keyplan.maintenance.migration.driver import move_counter
 from keyplan.maintenance.migration.marks import MigrationState, Stage, TableStage, seen_state
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
@@ -29,6 +29,7 @@ from keyplan.maintenance.migration.run_state import (
     remove_leftovers,
 )
 from keyplan.maintenance.migration.sweeping import removed, swept
+from keyplan.maintenance.migration.unit_limits import Limits
 from keyplan.maintenance.migration.verify import Verification
 from keyplan.store import Backoff, IndexStage, Store, index_state_key
 
@@ -141,17 +142,21 @@ class _Cleaning:
     def _remove_records(self, run: Run, work: TableWork) -> None:
         merger = self._context.merger(work, is_switched=True)
         run.commit(record=at_stage(run.record, TableStage.CONTRACTING, work.name))
-        remover = Remover(self._plan.id, work.route, takes_vanished=self._takes_vanished(work.name))
+        limits = Limits.of(self._engine.profile)
+        remover = Remover(self._plan.id, work.route, limits, takes_vanished=self._takes_vanished(work.name))
         carrying, removing = self._context.batches(run, is_paced=False), self._context.batches(run)
         for units in self._context.stops.each(unit_batches(self._engine, work.route)):
             # Why first: what was written since it was verified is carried over.
             carried = carrying.decide(merger, units.units)
             self._leave(carried)
             settled = [unit for unit, decision in zip(units.units, carried, strict=True) if decision.contest is None]
-            removed = removing.decide(remover, settled)
-            self._leave(removed)
-            self._report.records += sum(decision.records for decision in removed)
-            self._report.entries += sum(decision.entries for decision in removed)
+            while settled:
+                removed = removing.decide(remover, settled)
+                self._leave(removed)
+                self._report.records += sum(decision.records for decision in removed)
+                self._report.entries += sum(decision.entries for decision in removed)
+                both = zip(settled, removed, strict=True)
+                settled = [unit for unit, decision in both if decision.outcome is Outcome.BARED]
             self._tell(work.name, len(units.units))
         # Why: an old program that deleted its record after the switch has left what was made of it, and the mark that says so.
         for gone in self._context.gone(work, merger, carrying):

@@ -27,6 +27,7 @@ class Outcome(Enum):
     KEPT = "kept as the new one"
     RETURNED = "taken back"
     WITHDRAWN = "withdrawn"
+    BARED = "without a part of its entries"
     CONTESTED = "contested"
 
 

@@ -23,6 +23,7 @@ from keyplan.maintenance.migration.marks import Copy, digest_of, mark_key, origi
 from keyplan.maintenance.migration.route import Route, table_of
 from keyplan.maintenance.migration.sides import Sides, keys_read, origin_of
 from keyplan.maintenance.migration.unit_commits import UnitCommits
+from keyplan.maintenance.migration.unit_limits import Limits
 
 __all__ = ["Merger"]
 
@@ -33,11 +34,16 @@ class Merger:
     `wins`: which side holds of a record that both have changed, and of one at whose new key another record stands; neither: a
     person decides about each.
 
+    A commit that the engine does not take in one is made in two where the state between them is one of both layouts.
+
     Before the switch a unique entry that serves both layouts is left to the old one, and records that keep their key are left.
     """
 
-    def __init__(self, migration: bytes, route: Route, *, is_switched: bool, wins: Side | None = None) -> None:
+    def __init__(
+        self, migration: bytes, route: Route, limits: Limits, *, is_switched: bool, wins: Side | None = None
+    ) -> None:
         self._migration = migration
+        self._limits = limits
         self._route = route
         self._is_switched = is_switched
         self._wins = wins
@@ -113,7 +119,12 @@ class Merger:
         return Decision(Outcome.KEPT, self._commits.ahead(sides, copies, read))
 
     def _written(self, sides: Sides, made: Sequence[Converted], read: Lookup, outcome: Outcome) -> Decision:
-        return Decision(outcome, self._commits.written(sides, made, read))
+        commit = self._commits.written(sides, made, read)
+        if sides.standing and not sides.stays and not self._limits.takes(commit):
+            # Why not left to a person: what was made of the unit before goes first, and the next pass copies it as if it had
+            # never been. Each of the two commits is one that the plan has counted.
+            commit = self._commits.removed(sides, read)
+        return Decision(outcome, commit)
 
     def _with_entries(self, sides: Sides, standing: Sequence[Entry], read: Lookup) -> Decision:
         commit = self._commits.with_entries(sides, standing, read)

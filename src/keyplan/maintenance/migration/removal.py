@@ -1,14 +1,15 @@
 """What is to be done about old records in the clean-up: removed beside their copies, or left, written since."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from keyplan.engine import Delete
+from keyplan.engine import Commit, Delete
 from keyplan.errors import InvalidKeyError
 from keyplan.jobs import Lookup
 from keyplan.maintenance.migration.decision import TAKEN, Decision, Outcome, contested
 from keyplan.maintenance.migration.drafting import guarded_commit
 from keyplan.maintenance.migration.route import Route, stored_entries, table_of
 from keyplan.maintenance.migration.sides import Sides, keys_read
+from keyplan.maintenance.migration.unit_limits import Limits
 
 __all__ = ["Remover"]
 
@@ -16,11 +17,13 @@ __all__ = ["Remover"]
 class Remover:
     """Decides about the old records of one route, each unit from one snapshot.
 
-    `takes_vanished`: an old record whose copy is not there any more goes as well.
+    `takes_vanished`: an old record whose copy is not there any more goes as well. A record with more index entries than one
+    commit takes loses a part of them first, and is to be decided about again.
     """
 
-    def __init__(self, migration: bytes, route: Route, *, takes_vanished: bool) -> None:
+    def __init__(self, migration: bytes, route: Route, limits: Limits, *, takes_vanished: bool) -> None:
         self._migration = migration
+        self._limits = limits
         self._takes_vanished = takes_vanished
         self._route = route
 
@@ -52,9 +55,23 @@ class Remover:
         entries = list(self._entries(sides, read))
         records = [raw_key for raw_key, entry in sides.old.items() if entry is not None]
         # Invariant: a mark without its old record says that somebody removed it, and takes the copy along.
-        gone = [*records, sides.mark_key, *sides.origins, *entries]
-        commit = guarded_commit(read, sides.guards, {raw_key: Delete(raw_key) for raw_key in gone})
+        gone = [*records, sides.mark_key, *sides.origins]
+        commit = self._without(sides, [*gone, *entries], read)
+        if not self._limits.takes(commit) and (part := self._first_of(sides, entries, read)):
+            # Why the entries first: nobody reads by them any more, and without its record no entry would be found again.
+            return Decision(Outcome.BARED, self._without(sides, part, read), entries=len(part))
         return Decision(Outcome.REMOVED, commit, records=len(records), entries=len(entries))
+
+    def _first_of(self, sides: Sides, entries: Sequence[bytes], read: Lookup) -> Sequence[bytes]:
+        """As many of the entries as one commit takes; none when it does not even take one."""
+        part = entries
+        while part and not self._limits.takes(self._without(sides, part, read)):
+            part = part[: len(part) // 2]
+        return part
+
+    @staticmethod
+    def _without(sides: Sides, gone: Sequence[bytes], read: Lookup) -> Commit:
+        return guarded_commit(read, sides.guards, {raw_key: Delete(raw_key) for raw_key in gone})
 
     def _entries(self, sides: Sides, read: Lookup) -> Iterator[bytes]:
         """The entries of the old records, but for those that the new ones have as well."""

@@ -15,6 +15,7 @@ from keyplan.maintenance.migration.new_entries import EntryGiver, new_batches
 from keyplan.maintenance.migration.pausing import PauseCheck
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.run_state import Run, take_over
+from keyplan.maintenance.migration.unit_limits import Limits
 from keyplan.maintenance.migration.verify import Verification, verify_table
 from keyplan.store import Backoff, Store
 
@@ -78,7 +79,8 @@ class RunContext:
 
     def merger(self, work: TableWork, *, is_switched: bool) -> Merger:
         """Who decides about the units of a table."""
-        return Merger(self.plan.id, work.route, is_switched=is_switched, wins=winner(self.plan, work))
+        limits = Limits.of(self.engine.profile)
+        return Merger(self.plan.id, work.route, limits, is_switched=is_switched, wins=winner(self.plan, work))
 
     def gone(self, work: TableWork, merger: Merger, batches: Batches) -> Iterator[list[Decision]]:
         """Carry over that old records are not there any more, batch by batch. Raises StoppedError."""

@@ -1,28 +1,26 @@
 """Every record that is to be converted, converted once: how many there are, and which cannot be."""
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from keyplan.engine import Engine, Entry, KeyRange
-from keyplan.errors import CorruptionError, EngineLimitError, KeyplanError, RecordError
-from keyplan.jobs import JOB_BYTES_MAX, Lookup, read_batches
+from keyplan.errors import CorruptionError, EngineLimitError, InvalidRecordError, KeyplanError, RecordError
+from keyplan.jobs import Lookup, read_batches
 from keyplan.layout import BoundIndex, shown_key
+from keyplan.maintenance.migration.collisions import Claims
 from keyplan.maintenance.migration.functions import UNREADABLE, Converted
-from keyplan.maintenance.migration.marks import Copy, Mark, encoded, mark_key, origin_key
+from keyplan.maintenance.migration.marks import mark_key
 from keyplan.maintenance.migration.plan import TableWork
 from keyplan.maintenance.migration.route import table_of, units_of
 from keyplan.maintenance.migration.sides import Sides, origin_of
+from keyplan.maintenance.migration.unit_limits import Limits, made_within
 
-__all__ = ["Claims", "Limits", "Survey", "survey_index", "survey_table"]
+__all__ = ["Survey", "survey_index", "survey_table"]
 
 _FAILURES_SHOWN: Final = 5
-
-_KEYS_COMPARED: Final = 1 << 20
-"""Why: so many keys' digests are held in memory at once, some 100 MB; a larger table is gone through several times."""
 
 
 @dataclass
@@ -90,34 +88,6 @@ def survey_table(
     return surveyor.found
 
 
-class Claims:
-    """Who claims which key: two that claim one are told from one another, in as many passes as memory takes."""
-
-    def __init__(self) -> None:
-        self._first: dict[bytes, bytes] = {}
-        self._count = 0
-        self._slice: tuple[int, int] | None = None
-
-    def other(self, raw_key: bytes, claimant: bytes) -> bytes | None:
-        """Note a claim; return who has claimed the key before, in this pass."""
-        digest = _digest_of(raw_key)
-        if self._slice is None:
-            self._count += 1
-            if digest not in self._first and len(self._first) >= _KEYS_COMPARED:
-                return None
-        elif digest[0] * self._slice[1] >> 8 != self._slice[0]:
-            return None
-        before = self._first.setdefault(digest, claimant)
-        return None if before == claimant else before
-
-    def further_passes(self) -> Iterator[None]:
-        """Yield once for each pass that is needed, after one that noted all claims: each looks at a part of the keys."""
-        passes = -(-self._count // _KEYS_COMPARED)
-        for number in range(passes if passes > 1 else 0):
-            self._first, self._slice = {}, (number, passes)
-            yield
-
-
 class _Takes(NamedTuple):
     """What the plan consents to."""
 
@@ -129,7 +99,7 @@ class _Surveyor:
     def __init__(self, engine: Engine, migration: bytes, work: TableWork, takes: _Takes, *, is_converted: bool) -> None:
         self._engine, self._migration, self._work, self._route = engine, migration, work, work.route
         self._is_converted, self._takes = is_converted, takes
-        self._limits = Limits.of(engine)
+        self._limits = Limits.of(engine.profile)
         self._claims = Claims()
         self.found = Survey()
 
@@ -139,21 +109,16 @@ class _Surveyor:
             self._claim(unit, self._examined(unit, sides, read))
         for _ in self._claims.further_passes():
             for _, unit, sides in self._units(lambda _: None):
-                self._claim(unit, self._made_of(sides))
+                self._claim(unit, self._made_again(sides))
 
     def _claim(self, unit: bytes, made: Sequence[Converted]) -> None:
-        """Find two units that would get one key, or one unique entry."""
-        for one in made:
-            if self._route.keeps_origins:
-                other = self._claims.other(one.raw_key, unit)
-                if other is not None:
-                    both = f"{shown_key(other)} and {shown_key(unit)}"
-                    self.found.fail(f"{both}: the function gives both the key {shown_key(one.raw_key)}")
-            for raw_key, index_entry in one.index_entries.items():
-                if index_entry.source.spec.is_unique:
-                    other = self._claims.other(raw_key, one.raw_key)
-                    if other is not None:
-                        self.found.fail(_contended(index_entry.source.name, raw_key, other, one.raw_key))
+        """Find two units that would get one key, or two records that would get one unique entry."""
+        for found in self._claims.collisions(self._route, unit, made):
+            if found.index:
+                self.found.fail(_contended(found.index, found.raw_key, found.first, found.second))
+            else:
+                both = f"{shown_key(found.first)} and {shown_key(found.second)}"
+                self.found.fail(f"{both}: the function gives both the key {shown_key(found.raw_key)}")
 
     def _units(self, progress: Callable[[int], None]) -> Iterator[tuple[Lookup, bytes, Sides | None]]:
         """All units, with both sides of them where these can be read."""
@@ -178,10 +143,23 @@ class _Surveyor:
         return sides
 
     @staticmethod
-    def _made_of(sides: Sides | None) -> Sequence[Converted]:
+    def _made_of(sides: Sides) -> Sequence[Converted]:
         try:
-            return () if sides is None else sides.made
+            return sides.made
         except UNREADABLE:
+            return ()
+
+    def _is_done(self, sides: Sides) -> bool:
+        """Whether the records were converted where they stand."""
+        return not self._work.is_moving and (sides.mark is not None or self._is_converted)
+
+    def _made_again(self, sides: Sides | None) -> Sequence[Converted]:
+        """What is made of a unit that was examined before."""
+        if sides is None or self._is_done(sides) or not (self._work.is_moving or self._route.has_other_values):
+            return ()
+        try:
+            return made_within(self._limits, self._migration, sides)
+        except (*UNREADABLE, EngineLimitError):
             return ()
 
     def _examined(self, unit: bytes, sides: Sides | None, read: Lookup) -> Sequence[Converted]:
@@ -190,18 +168,15 @@ class _Surveyor:
         try:
             if sides is None:  # Why: it raises what is wrong with it.
                 sides = Sides.of(self._migration, self._route, unit, read)
-            if not work.is_moving and (sides.mark is not None or self._is_converted):
+            if self._is_done(sides):
                 return ()
             found.records += not work.is_moving or not sides.stays
             if not (work.is_moving or self._route.has_other_values):
                 self._route.likely_keys(unit)
                 return ()
-            made = sides.made
-            for one in made:
-                self._limits.check(one.raw_key, one.raw_value)
-                for raw_key in one.index_entries:
-                    self._limits.check(raw_key)
-            self._limits.check_commit(*self._written(sides, made))
+            made = made_within(self._limits, self._migration, sides)
+            if work.is_in_place:
+                self._require_the_same(sides, made)
         except (*UNREADABLE, EngineLimitError) as error:
             if work.is_moving or not self._is_new(unit, read):  # Why: else a program of the new layout wrote it.
                 found.add(unit, error)
@@ -215,16 +190,15 @@ class _Surveyor:
             self._look_there(sides, made, read)
         return made
 
-    def _written(self, sides: Sides, made: Sequence[Converted]) -> tuple[int, int]:
-        """How many operations and bytes the commit has that writes a unit first, beside the run's own."""
-        origins = [origin_key(self._migration, one.raw_key) for one in made] if self._route.keeps_origins else []
-        entries = {raw_key: one.raw_value for record in made for raw_key, one in record.index_entries.items()}
-        mark = Mark(sides.unit, sides.old_digest, tuple(Copy(one.raw_key, sides.old_digest) for one in made))
-        written = {sides.mark_key: encoded(mark), **dict.fromkeys(origins, sides.unit), **entries}
-        written |= {one.raw_key: one.raw_value for one in made}
-        guarded = sides.old.keys() | written.keys()
-        size = sum(map(len, guarded)) + sum(len(key) + len(value) for key, value in written.items())
-        return len(guarded), size
+    def _require_the_same(self, sides: Sides, made: Sequence[Converted]) -> None:
+        """Refuse a function that makes something else each time. Raises InvalidRecordError.
+
+        Why here, and only of records that are converted where they stand: of all others the verification finds it.
+        """
+        again = self._route.made(sides.records)
+        if [(one.raw_key, one.raw_value) for one in again] != [(one.raw_key, one.raw_value) for one in made]:
+            problem = "the function makes something else of it each time: let it depend on the record alone"
+            raise InvalidRecordError(table=self._work.name, problem=problem)
 
     def _look_there(self, sides: Sides, made: Sequence[Converted], read: Lookup) -> None:
         """Count a record at whose new key a stranger stands. Why only unmarked ones: else it may be its own copy.
@@ -258,7 +232,7 @@ def survey_index(engine: Engine, index: BoundIndex, progress: Callable[[int], No
     that claim a unique entry that an earlier one claims are counted as losers, the first of them with both keys.
     """
     found = Survey()
-    limits = Limits.of(engine)
+    limits = Limits.of(engine.profile)
     claims = Claims()
 
     def claim(entry: Entry, raw_keys: Iterable[bytes]) -> None:
@@ -298,43 +272,3 @@ def _entry_keys(index: BoundIndex, entry: Entry) -> list[bytes]:
 
 def _contended(index: str, raw_key: bytes, first: bytes, second: bytes) -> str:
     return f"{shown_key(first)} and {shown_key(second)} both claim the entry {shown_key(raw_key)} of {index}"
-
-
-class Limits(NamedTuple):
-    """What the engine takes."""
-
-    key_bytes_max: int | None
-    value_bytes_max: int | None
-    commit_operations_max: int | None
-    commit_bytes_max: int | None
-
-    @classmethod
-    def of(cls, engine: Engine) -> Self:
-        profile = engine.profile
-        limits = profile.commit_operations_max, profile.commit_bytes_max
-        return cls(profile.key_bytes_max, profile.value_bytes_max, *limits)
-
-    def check(self, raw_key: bytes, raw_value: bytes = b"") -> None:
-        for name, size, most in (
-            ("key_bytes_max", len(raw_key), self.key_bytes_max),
-            ("value_bytes_max", len(raw_value), self.value_bytes_max),
-        ):
-            if most is not None and size > most:
-                raise EngineLimitError(limit=name, allowed=most, actual=size, problem=f"{size} bytes, {most} fit")
-
-    def check_commit(self, operations: int, size: int) -> None:
-        """Refuse a unit that the engine does not take in one commit."""
-        # Why: the run's state is guarded, and may be written, as well.
-        operations, size = operations + 1, size + JOB_BYTES_MAX
-        for name, actual, most, what in (
-            ("commit_operations_max", operations, self.commit_operations_max, "operations"),
-            ("commit_bytes_max", size, self.commit_bytes_max, "bytes"),
-        ):
-            if most is not None and actual > most:
-                problem = f"what is made of it is one commit of {actual} {what}, and the engine takes {most}"
-                raise EngineLimitError(limit=name, allowed=most, actual=actual, problem=problem)
-
-
-def _digest_of(raw_key: bytes) -> bytes:
-    """What stands for a key in memory: two of ten million are alike with a chance below one in a million millions."""
-    return hashlib.sha256(raw_key).digest()[:16]

@@ -15,12 +15,14 @@ from keyplan.engine import Engine, Entry, KeyRange
 from keyplan.errors import EngineLimitError, InvalidArgumentError, KeyplanError
 from keyplan.jobs import Lookup, read_batches
 from keyplan.layout import BoundTable, plain_value, shown_key
+from keyplan.maintenance.migration.collisions import Claims
 from keyplan.maintenance.migration.functions import UNREADABLE, Converted
 from keyplan.maintenance.migration.marks import mark_key
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.route import units_of
 from keyplan.maintenance.migration.sides import Sides
-from keyplan.maintenance.migration.survey import Claims, Limits, survey_index
+from keyplan.maintenance.migration.survey import survey_index
+from keyplan.maintenance.migration.unit_limits import Limits, made_within
 
 __all__ = ["TableTrial", "Trial", "TriedRecord", "try_migration"]
 
@@ -116,7 +118,7 @@ class _Tester:
     def __init__(self, engine: Engine, plan: MigrationPlan, work: TableWork, sample: int | None, examples: int) -> None:
         self._engine, self._plan, self._route, self._work = engine, plan, work.route, work
         self._sample, self._examples = sample, examples
-        self._limits = Limits.of(engine)
+        self._limits = Limits.of(engine.profile)
         self._claims = Claims()
         self.found = TableTrial(work.name)
 
@@ -151,16 +153,12 @@ class _Tester:
 
     def _tried(self, unit: bytes, read: Lookup) -> Sequence[Converted]:
         found = self.found
-        sides = Sides.of(self._plan.id, self._route, unit, read)
-        if sides.mark is not None and not self._work.is_moving:
-            return ()  # Why: it is converted already.
-        found.tried += 1
         try:
-            made = self._route.made(sides.records)
-            for one in made:
-                self._limits.check(one.raw_key, one.raw_value)
-                for raw_key in one.index_entries:
-                    self._limits.check(raw_key)
+            sides = Sides.of(self._plan.id, self._route, unit, read)
+            if self._is_done(sides):
+                return ()
+            found.tried += 1
+            made = made_within(self._limits, self._plan.id, sides)
         except (*UNREADABLE, EngineLimitError) as error:
             found.refused += 1
             self._show("refused", TriedRecord(shown_key(unit), lines=(_words(error),)))
@@ -175,10 +173,15 @@ class _Tester:
             self._look_there(unit, sides, made, read)
         return made
 
+    def _is_done(self, sides: Sides) -> bool:
+        """Whether the records were converted where they stand."""
+        return sides.mark is not None and not self._work.is_moving
+
     def _made_again(self, unit: bytes, read: Lookup) -> Sequence[Converted]:
         try:
-            return self._route.made(Sides.of(self._plan.id, self._route, unit, read).records)
-        except UNREADABLE:
+            sides = Sides.of(self._plan.id, self._route, unit, read)
+            return () if self._is_done(sides) else made_within(self._limits, self._plan.id, sides)
+        except (*UNREADABLE, EngineLimitError):
             return ()
 
     def _look_there(self, unit: bytes, sides: Sides, made: Sequence[Converted], read: Lookup) -> None:
@@ -188,13 +191,8 @@ class _Tester:
                 self._collide(unit, one.raw_key, "another record stands there")
 
     def _claim(self, unit: bytes, made: Sequence[Converted]) -> None:
-        for one in made:
-            keys = [one.raw_key] if self._route.keeps_origins else []
-            keys += [raw_key for raw_key, entry in one.index_entries.items() if entry.source.spec.is_unique]
-            for raw_key in keys:
-                other = self._claims.other(raw_key, unit)
-                if other is not None:
-                    self._collide(unit, raw_key, f"{shown_key(other)} gets it, too")
+        for found in self._claims.collisions(self._route, unit, made):
+            self._collide(unit, found.raw_key, f"{shown_key(found.first)} gets it, too")
 
     def _collide(self, unit: bytes, raw_key: bytes, why: str) -> None:
         self.found.collided += 1
