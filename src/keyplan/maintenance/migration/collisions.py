@@ -17,12 +17,12 @@ A larger table is gone through several times.
 
 
 class Collision(NamedTuple):
-    """Two that claim a key, the first one first: units the key of a record, or records the unique entry of `index`."""
+    """Two that claim a key, the first one first: units the key of a record, or records the unique entry of `index_name`."""
 
     raw_key: bytes
     first: bytes
     second: bytes
-    index: str = ""
+    index_name: str = ""
 
 
 class Claims:

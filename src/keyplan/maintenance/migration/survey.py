@@ -114,8 +114,8 @@ class _Surveyor:
     def _claim(self, unit: bytes, made: Sequence[Converted]) -> None:
         """Find two units that would get one key, or two records that would get one unique entry."""
         for found in self._claims.collisions(self._route, unit, made):
-            if found.index:
-                self.found.fail(_contended(found.index, found.raw_key, found.first, found.second))
+            if found.index_name:
+                self.found.fail(_contended(found.index_name, found.raw_key, found.first, found.second))
             else:
                 both = f"{shown_key(found.first)} and {shown_key(found.second)}"
                 self.found.fail(f"{both}: the function gives both the key {shown_key(found.raw_key)}")
