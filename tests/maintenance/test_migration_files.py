@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import keyplan
+from keyplan.engine import Commit, Put
 from keyplan.errors import InvalidInputError
 from keyplan.layout import (
     BoundLayout,
@@ -328,3 +330,52 @@ def test_what_was_dropped_does_not_come_back_with_a_later_file(tmp_path: Path) -
         assert Again(store).notes.count() == 0
         # The second file has no steps: nothing is to be written for a table that is new.
         assert place_in(folder, store.engine, bound).done == 2
+
+
+class Dated(msgspec.Struct, frozen=True):
+    title: str
+    author: str = "unknown"
+
+
+class Redated(msgspec.Struct, frozen=True):
+    title: str
+    author: str = "nobody"
+
+
+class First(Layout, root="/f/"):
+    entries = keyplan.Table("entries/{number}", key=str, value=Dated)
+
+
+class Second(Layout, root="/f/"):
+    entries = keyplan.Table("moved/{number}", key=str, value=Redated)
+
+
+class Third(Layout, root="/f/"):
+    entries = keyplan.Table("elsewhere/{number}", key=str, value=Redated)
+
+
+class Packed(Layout, root="/f/"):
+    entries = keyplan.Table("elsewhere/{number}", key=str, value=Redated, form="msgpack")
+
+
+@pytest.mark.parametrize(
+    ("layouts", "legs"),
+    [
+        ((First, Second, Third), ["0001_to_second to 0002_to_third"]),
+        ((First, Second, Packed), ["0001_to_second", "0002_to_packed"]),
+    ],
+)
+def test_another_default_keeps_files_apart_only_where_records_are_written_anew(
+    tmp_path: Path, layouts: tuple[type[Layout], ...], legs: list[str]
+) -> None:
+    for old, new in pairwise(layouts):
+        ends = ((f"{__name__}:{kind.__name__}", kind.bound()) for kind in (old, new))
+        draft_migration(read_migrations(tmp_path), f"to_{new.__name__.lower()}", *ends)
+    folder = read_migrations(tmp_path)
+    with keyplan.open("memory:") as store:
+        raw_key = First.bound().tables["entries"].keys.encode("a")
+        store.engine.commit(Commit((), (Put(raw_key, b'{"title":"t"}'),)))  # as of a time before there were authors
+        why = place_in(folder, store.engine, bound).why
+        assert ("changes the default of" in why) == (len(legs) > 1)
+        assert carried_out(store, folder) == legs
+        assert layouts[-1](store).entries.require("a") == Redated("t")  # type: ignore[attr-defined]

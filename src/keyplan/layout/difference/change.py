@@ -63,6 +63,8 @@ CHANGE_CODES: Final = {
 }
 """The codes never change their meaning: they stand in scripts."""
 
+_OF_VALUES: Final = frozenset({"E8", "E9", "E10", "E11", "E20"})
+
 
 @dataclass(frozen=True, slots=True)
 class LayoutChange:
@@ -94,6 +96,11 @@ class LayoutChange:
     def subject(self) -> str:
         """The item, with the field where it is about one."""
         return f"{self.item}.{self.field}" if self.field else self.item or "layout"
+
+    @property
+    def rewrites_values(self) -> bool:
+        """Whether the values of a table have to be written anew; `item` is the table."""
+        return self.code in _OF_VALUES and self.impact is Impact.REWRITE
 
     def __str__(self) -> str:
         keys = ", ".join(abridged(key) for key in (self.witness, self.second) if key is not None)

@@ -43,7 +43,6 @@ __all__ = ["plan_migration"]
 _MOVING: Final = {KeyRelation.MOVED, KeyRelation.UNSPELLABLE, KeyRelation.UNDECIDED}
 _JUDGED_BY_RECORDS: Final = {KeyRelation.NARROWER, KeyRelation.UNSPELLABLE}
 _OF_TABLES: Final = {"E5", "E6", "E8", "E9", "E10", "E11", "E15", "E20", "E23"}
-_OF_VALUES: Final = {"E8", "E9", "E10", "E11", "E20"}
 
 
 def plan_migration(
@@ -176,7 +175,7 @@ class _Planner:
         for name in self._conversions:
             if name not in self._new.tables or name not in self._pairs.names:
                 self._obstacles.append(f"{name} is given a function, and is no table of both layouts")
-        rewritten = [change for change in changes if change.code in _OF_VALUES and change.impact is Impact.REWRITE]
+        rewritten = [change for change in changes if change.rewrites_values]
         for change in rewritten:
             is_blind = _is_untyped(self._new.tables[change.item]) and change.code != "E8"
             if is_blind and change.item not in self._conversions:

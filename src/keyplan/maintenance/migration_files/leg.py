@@ -278,12 +278,16 @@ def _why_apart(folder: MigrationFolder, files: Sequence[MigrationFile]) -> str:
         if file is not last and file.migration.drops:
             return f"{file.name} drops what it names"
     specs = _specs(folder, files)
+    rewritten = _rewritten(folder, files, specs)
     gone: set[str] = set()
-    for (old, new), file in zip(pairwise(specs), files, strict=True):
+    for number, ((old, new), file) in enumerate(zip(pairwise(specs), files, strict=True)):
+        origins = _composed(specs[: number + 2], files[: number + 1])
         changes = differences(old, new, renames=file.migration.renames, drops=file.migration.drops)
         for change in changes:
-            if change.code == "E20":
-                return f"{file.name} changes the default of {change.subject}"
+            # Why only these: who writes a record anew writes the default that it is read with, and which one that is would
+            # depend on how many files are one. What is left as it is has no default in it.
+            if change.code == "E20" and origins.get(change.item) in rewritten:
+                return f"{file.name} changes the default of {change.subject}, whose records are written anew"
             if change.code == "E9" and change.subject in gone:
                 return f"{file.name} brings {change.subject} again, which an earlier one removed"
         gone |= {change.subject for change in changes if change.code == "E10"}
@@ -291,6 +295,20 @@ def _why_apart(folder: MigrationFolder, files: Sequence[MigrationFile]) -> str:
     if dict(pair_items(specs[0], specs[-1], renames).names) != _composed(specs, files):
         return f"{last.name} gives to something else a name that is gone"
     return ""
+
+
+def _rewritten(folder: MigrationFolder, files: Sequence[MigrationFile], specs: Sequence[LayoutSpec]) -> set[str]:
+    """The tables, as the first layout calls them, whose records are written anew by a file, or by all of them as one."""
+    renames, drops = _together(folder, files)
+    found: set[str] = set()
+    ways = [
+        (old, new, file.migration.renames, file.migration.drops, _composed(specs[: number + 2], files[: number + 1]))
+        for number, ((old, new), file) in enumerate(zip(pairwise(specs), files, strict=True))
+    ]
+    for old, new, renamed, dropped, origins in [*ways, (specs[0], specs[-1], renames, drops, _composed(specs, files))]:
+        changes = differences(old, new, renames=renamed, drops=dropped)
+        found |= {origins.get(change.item, "") for change in changes if change.rewrites_values}
+    return found
 
 
 def _together(folder: MigrationFolder, files: Sequence[MigrationFile]) -> tuple[dict[str, str], tuple[str, ...]]:
