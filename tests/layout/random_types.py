@@ -367,7 +367,7 @@ def without_defaults(value: Any, shape: Shape) -> Any:
                 {"map", "record"}
                 if isinstance(value, dict)
                 else {"list", "tuple"}
-                if isinstance(value, list)
+                if isinstance(value, list | tuple)  # Why both: a tuple stays one where plain data is made of it.
                 else set()
             )
             chosen = next((one for one in _options(shape) if one.kind in kinds), None)
