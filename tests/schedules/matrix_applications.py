@@ -6,8 +6,9 @@ from functools import partial
 from itertools import combinations_with_replacement
 
 from keyplan.apps.cloudchamber import Blade, BladeKey, CloudChamber, Rack, User
-from keyplan.apps.cloudchamber.chamber import Chamber, DeletePolicy, RackContents
+from keyplan.apps.cloudchamber.chamber import Chamber, RackContents
 from keyplan.apps.cloudchamber.indexed import INDEXES, CloudChamberIndexed, begin_indexes
+from keyplan.apps.cloudchamber.namespace_store import DeletePolicy
 from keyplan.apps.patroni import Broker
 from keyplan.apps.patroni.ports import PortAllocator, PortRange
 from keyplan.apps.patroni.refusals import NoPortsLeftError, RefusedError

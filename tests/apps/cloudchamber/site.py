@@ -76,6 +76,7 @@ def site_of(
     secrets: SecretKeys | None = None,
     audit_log: AuditLog | None = None,
     as_original: str = "",
+    layout: str = "",
 ) -> Iterator[Site]:
     """Build the service on a store, not yet running. It counts from 1, which reads easier; from its own number with None."""
     (folder / "cloudchamber.yaml").write_text(settings)
@@ -85,7 +86,8 @@ def site_of(
     counting = nullcontext() if counts_from is None else patch(_COUNTED, lambda _clock: counts_from)
     with cheap, counting, keyplan.open(url) as store, asyncio.Runner() as runner:
         given = {"cloudchamber.config": str(folder)}
-        given |= {"cloudchamber.as-original": as_original} if as_original else {}
+        options = {"as-original": as_original, "layout": layout}
+        given |= {f"cloudchamber.{name}": text for name, text in options.items() if text}
         builders = {"cloudchamber": build}
         application = Application.build(
             store.engine, builders, settings=given, clock=clock, access=access, secrets=secrets, audit_log=audit_log

@@ -30,7 +30,8 @@ from keyplan.apps.cloudchamber import (
     read_records,
     write_records,
 )
-from keyplan.apps.cloudchamber.chamber import Chamber, DeletePolicy, PartsExistError, RackContents
+from keyplan.apps.cloudchamber.chamber import Chamber, RackContents
+from keyplan.apps.cloudchamber.namespace_store import DeletePolicy, PartsExistError
 from keyplan.apps.cloudchamber.workloads import (
     InstanceDifference,
     InstanceStates,

@@ -81,6 +81,10 @@ BESIDE_THE_DOCUMENT: Final = (
 )
 
 GO_KEYS: Final = (
+    Golden(f"{GO_PREFIX}/workloads/web", "workloads", "web"),
+    Golden(f"{GO_PREFIX}/workload/web/instances/i1", "instances", InstanceKey("web", "i1")),
+    Golden(f"{GO_PREFIX}/workload/web/instance/i1/actual", "instance_actual", InstanceKey("web", "i1")),
+    Golden(f"{GO_PREFIX}/workload/web/instance/i1/target", "instance_target", InstanceKey("web", "i1")),
     Golden(f"{GO_PREFIX}/users/admin", "users", "admin"),
     Golden(f"{GO_PREFIX}/inventory/definition/data/region/standard", "regions", GoRegionKey("definition", "standard")),
     Golden(

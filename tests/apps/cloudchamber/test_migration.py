@@ -137,13 +137,16 @@ def test_an_inventory_of_several_zones_comes_back_byte_for_byte(
 
 def test_the_document_goes_to_the_go_program_and_comes_back(stores: list[Store], samples: Path, tmp_path: Path) -> None:
     reconcile(CloudChamber(stores[0]), inventory_records(read_definition(samples / "inventory.yaml")))
-    written(stores[0], {D + b"users/alice": b'{"name":"Alice"}', D + b"workloads/web": b'{"name":"web"}'})
+    written(
+        stores[0], {D + b"users/alice": b'{"name":"Alice"}', D + b"workloads/web": b'{"name":"web"}', D + b"odd": b"x"}
+    )
     sidecar = tmp_path / "aside.json"
     there = migrate(stores[0], stores[1], DOCUMENT, PLAIN, sidecar=sidecar)
-    assert there.plan.reasons() == {"a workload has no place there": 1}
+    assert there.plan.reasons() == {"the key is unknown": 1}
     assert there.plan.made == ("region standard", "zone standard/standard")
     found = contents(stores[1])
-    assert len(found) == 181
+    assert len(found) == 182
+    assert found[G + b"workloads/web"] == b'{"name":"web"}'
     assert found[G + b"users/alice"] == b'{"name":"Alice"}'
     assert list(unsound_pairs(CloudChamberGo(stores[1]))) == []
     with pytest.raises(NotRepresentableError):
@@ -368,7 +371,7 @@ def test_a_migration_on_etcd_that_was_killed_goes_on(etcd_server: EtcdServer, sa
             rack_ids=RackIds.REGION_ZONE_RACK,
         )
         reconcile(CloudChamber(source), records)
-        written(source, {D + b"workloads/web": b"{}"})
+        written(source, {D + b"odd": b"{}"})
     killed = subprocess.run(
         [sys.executable, "-c", _KILLED, source_url, target_url, str(sidecar)],
         env=os.environ,

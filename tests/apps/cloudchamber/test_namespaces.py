@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 import keyplan
 from keyplan.apps.cloudchamber import (
     CloudChamber,
+    CloudChamberGo,
     StoreSettings,
     User,
     check_production_key,
@@ -137,9 +138,9 @@ def test_instances_are_found_with_their_sizes_and_ages(store: Store) -> None:
         b"Testing",
     )
     assert [tuple(found) for found in instances_of_tests(store.engine)] == [
-        ("2026-11-21T12:00:00.250000000Z", 2, datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)),
-        ("Standard", 1, None),
-        ("zz\\xff", 1, None),
+        ("2026-11-21T12:00:00.250000000Z", 2, datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC), "document"),
+        ("Standard", 1, None, "document"),
+        ("zz\\xff", 1, None, "document"),
     ]
 
 
@@ -196,7 +197,26 @@ def run(*arguments: str) -> Result:
 def test_tests_are_listed_as_lines(url: str) -> None:
     lines = run("tests", "--store", url).output.splitlines()
     assert [line.split("\t")[:2] for line in lines] == [["2020-01-01T00:00:00.000000000Z", "1"], ["Standard", "1"]]
-    assert lines[0].endswith("d")
+    assert lines[0].endswith("d\tdocument")
+
+
+def test_tests_of_the_go_program_are_seen_and_purged_too(url: str) -> None:
+    """AC-21, D12: its timestamps have the digits that are needed and the zone of its machine."""
+    names = ("2020-06-01T10:00:00.5-08:00", "Standard")
+    with keyplan.open(url) as store:
+        for instance in names:
+            CloudChamberGo(store, namespace=f"Test/{instance}/").users.insert("bob", User(name="bob"))
+        CloudChamberGo(store).users.insert("alice", User(name="alice"))
+    told = [json.loads(line) for line in run("tests", "--store", url, "--json").output.splitlines()]
+    assert [(one["instance"], one["layout"]) for one in told[2:]] == [(name, "go") for name in names]
+    assert told[2]["started_at"] == "2020-06-01T18:00:00.500000+00:00"
+    assert (
+        "2 keys of 2 test name spaces removed" in run("purge", "--tests", "--older-than", "30d", "--store", url).output
+    )
+    run("purge", "--instance", "Standard", "--store", url)
+    with keyplan.open(url) as store:
+        assert raw_keys(store) == [P + b"users/alice", b"/CloudChamber/v0.1/users/alice"]
+        CloudChamberGo(store).users.delete("alice")
 
 
 def test_old_instances_are_purged_by_age(url: str) -> None:

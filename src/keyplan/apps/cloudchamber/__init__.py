@@ -1,6 +1,6 @@
 """CloudChamber's store: the keys of its document and of its Go program, its records, and what is done with them."""
 
-from keyplan.apps.cloudchamber.chamber import Chamber, DeletePolicy, PartsExistError, RackContents
+from keyplan.apps.cloudchamber.chamber import Chamber, RackContents
 from keyplan.apps.cloudchamber.conditions import (
     ANY,
     NEW,
@@ -73,6 +73,7 @@ from keyplan.apps.cloudchamber.layout import (
     GoRegionKey,
     GoZoneKey,
     InstanceKey,
+    LayoutSide,
 )
 from keyplan.apps.cloudchamber.migrate import (
     MigrationOutcome,
@@ -86,6 +87,7 @@ from keyplan.apps.cloudchamber.migration import (
     MigrationOptions,
     planned_migration,
 )
+from keyplan.apps.cloudchamber.namespace_store import DeletePolicy, PartsExistError
 from keyplan.apps.cloudchamber.namespaces import (
     NamespaceInstance,
     check_production_key,
@@ -137,7 +139,6 @@ from keyplan.apps.cloudchamber.records import (
     ZoneDetails,
 )
 from keyplan.apps.cloudchamber.sidecar import (
-    LayoutSide,
     MigrationSidecar,
     RackName,
     SidecarEntry,

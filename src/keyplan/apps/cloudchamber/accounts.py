@@ -12,7 +12,7 @@ import bcrypt
 import msgspec
 
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed
-from keyplan.apps.cloudchamber.layout import CloudChamber
+from keyplan.apps.cloudchamber.layout import ServedLayout
 from keyplan.apps.cloudchamber.records import Rights, User
 from keyplan.apps.cloudchamber.refusals import (
     RefusedError,
@@ -131,7 +131,7 @@ def _hash_of_nobody() -> bytes:
 class Accounts:
     """The users of one name space. `caller` is always the key of a user, whose rights decide; refusals are RefusedError."""
 
-    def __init__(self, chamber: CloudChamber) -> None:
+    def __init__(self, chamber: ServedLayout) -> None:
         self._chamber = chamber
         self._system_account = ""
 
@@ -145,7 +145,7 @@ class Accounts:
         password_hash = Secret(hashed_password(password))
         created = User(name=name, password_hash=password_hash, enabled=True, never_delete=True, rights=ALL_RIGHTS)
 
-        def work(transaction: CloudChamber) -> Secret[bytes]:
+        def work(transaction: ServedLayout) -> Secret[bytes]:
             there = transaction.users.get(key)
             if there is None:
                 transaction.users.insert(key, created)
@@ -209,7 +209,7 @@ class Accounts:
             raise permission_denied()
         user = User(name=name, password_hash=Secret(hashed_password(password)), enabled=enabled, rights=rights)
 
-        def work(transaction: CloudChamber) -> CloudChamber:
+        def work(transaction: ServedLayout) -> ServedLayout:
             self._require_rights(transaction, caller, "", rights)
             if transaction.users.exists(name.lower()):
                 raise already_exists("user", name)
@@ -221,7 +221,7 @@ class Accounts:
     def update(self, caller: str, name: str, *, enabled: bool, rights: Rights, expected_revision: int) -> StoredUser:
         """Replace what a user may do, and whether it may log in; return it. Raises RefusedError: 403, 404, 409."""
 
-        def change(transaction: CloudChamber, there: StoredUser) -> User:
+        def change(transaction: ServedLayout, there: StoredUser) -> User:
             if there.record.never_delete and not enabled:
                 raise RefusedError(403, f"user {quoted(name)} is protected and cannot be disabled")
             self._require_rights(transaction, caller, name, rights, had=rights_of(there.record))
@@ -243,7 +243,7 @@ class Accounts:
             raise permission_denied()
         password_hash = Secret(hashed_password(new))
 
-        def change(transaction: CloudChamber, there: StoredUser) -> User:
+        def change(transaction: ServedLayout, there: StoredUser) -> User:
             if not force and there.record.password_hash != known:
                 raise newer_version("user", name)
             if caller != name:
@@ -255,7 +255,7 @@ class Accounts:
     def delete(self, caller: str, name: str) -> None:
         """Delete a user, at whatever revision, a damaged one too. Raises RefusedError: 403 also for a protected one, 404."""
 
-        def work(transaction: CloudChamber) -> None:
+        def work(transaction: ServedLayout) -> None:
             self._require_rights(transaction, caller, name)
             try:
                 is_protected = self._present(transaction, name).record.never_delete
@@ -273,9 +273,9 @@ class Accounts:
         caller: str,
         name: str,
         expected_revision: int,
-        change: Callable[[CloudChamber, StoredUser], User],
+        change: Callable[[ServedLayout, StoredUser], User],
     ) -> StoredUser:
-        def work(transaction: CloudChamber) -> tuple[CloudChamber, User]:
+        def work(transaction: ServedLayout) -> tuple[ServedLayout, User]:
             self._require_rights(transaction, caller, name)
             there = self._present(transaction, name)
             if there.revision != expected_revision:
@@ -288,7 +288,7 @@ class Accounts:
         return Versioned(name, record, 0, transaction.revision, 0, 0)
 
     @staticmethod
-    def _present(chamber: CloudChamber, name: str) -> StoredUser:
+    def _present(chamber: ServedLayout, name: str) -> StoredUser:
         there = chamber.users.versioned(name)
         if there is None:
             raise not_found("user", name)
@@ -296,7 +296,7 @@ class Accounts:
 
     @staticmethod
     def _require_rights(
-        chamber: CloudChamber, caller: str, name: str, rights: Rights | None = None, *, had: Rights | None = None
+        chamber: ServedLayout, caller: str, name: str, rights: Rights | None = None, *, had: Rights | None = None
     ) -> None:
         """Raise RefusedError unless the caller manages accounts or is `name`, and holds the rights that are newly given."""
         user = chamber.users.get(caller)

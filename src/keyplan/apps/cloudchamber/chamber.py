@@ -1,58 +1,36 @@
-"""What is done with racks, workloads and instances as wholes: several records of one thing, in one commit.
+"""What is done with racks as wholes under the document's keys: several records of one thing, in one commit.
 
 Single records are written through the layout's tables (`chamber.layout.blades.update(...)`), which take expected revisions, and
 several under conditions by conditions.py. R and AC numbers are those of this folder's README.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from enum import StrEnum, auto
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from keyplan.apps.cloudchamber.indexed import store_for_writing
-from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, DeviceKey, prefix_of_parts
+from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, DeviceKey
+from keyplan.apps.cloudchamber.namespace_store import (
+    PARTS,
+    DeletePolicy,
+    NamespaceStore,
+    carried_out_in_steps,
+    delete_place,
+)
 from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Tor
-from keyplan.apps.cloudchamber.steps import Steps, is_too_large
-from keyplan.apps.cloudchamber.watches import RecordWatch, watch_records
-from keyplan.engine import Commit, Delete, DeleteRange, Entry, Guard, KeyRange, KeyUnchanged, RangeEmpty
+from keyplan.apps.cloudchamber.steps import is_too_large
+from keyplan.engine import Commit, DeleteRange, KeyRange
 from keyplan.errors import (
     AlreadyExistsError,
-    ConflictError,
     EngineLimitError,
-    NotFoundError,
-    StaleRecordError,
 )
-from keyplan.layout import ExpectedRevision, Versioned, shown_key
+from keyplan.layout import ExpectedRevision, Versioned
 from keyplan.protobuf import Message
-from keyplan.store import Backoff, Store
+from keyplan.store import Store
 
-__all__ = ["Chamber", "DeletePolicy", "PartsExistError", "RackContents", "carried_out_in_steps"]
-
-_PARTS: Final = {
-    "racks": ("tor", "pdu", "tors", "pdus", "blades"),
-    "workloads": ("instances", "instance_target", "instance_actual"),
-}
-"""The tables that hold the parts of each whole."""
+__all__ = ["Chamber", "RackContents"]
 
 _FIELDS_OF_A_PLACE: Final = {"users": 0, "racks": 0, "workloads": 0, "tors": 1, "pdus": 1, "blades": 1, "instances": 1}
 """How many key fields have to be given until the range of a table holds that table alone."""
-
-W = TypeVar("W")
-
-
-class DeletePolicy(StrEnum):
-    """What becomes of the parts of something that is deleted (R17)."""
-
-    CASCADE = auto()
-    """They are deleted with it."""
-    RESTRICT = auto()
-    """While there are any, nothing is deleted."""
-
-
-class PartsExistError(ConflictError):
-    """What was to be deleted still has parts. Facts: `table`, `key`. Nothing was deleted."""
-
-    code = "parts-exist"
-    summary = "there are parts, and the delete was not to take them along"
 
 
 class RackContents(NamedTuple):
@@ -75,7 +53,7 @@ class RackContents(NamedTuple):
         return {**tors, **pdus, **blades, ("racks", name): self.rack}
 
 
-class Chamber:
+class Chamber(NamespaceStore[CloudChamber]):
     """CloudChamber's store under one name space: the layout's tables, and operations on whole racks and workloads.
 
     Every operation is one commit or reads one state, unless `in_steps` is asked for. Safe for use by several threads. Under a
@@ -83,9 +61,8 @@ class Chamber:
     """
 
     def __init__(self, store: Store, *, namespace: str = "", layout: type[CloudChamber] = CloudChamber) -> None:
-        self.store = store_for_writing(store, namespace, layout)
-        self.layout = layout(self.store, namespace=namespace)
-        self._bound = layout.bound(namespace=namespace)
+        writing = store_for_writing(store, namespace, layout)
+        super().__init__(writing, layout(writing, namespace=namespace), layout.bound(namespace=namespace))
 
     # ---- racks -----------------------------------------------------------------------------------------------------------
 
@@ -150,34 +127,6 @@ class Chamber:
         owned = self._owned("racks", name)
         return self._delete(owned, delete_policy, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
 
-    # ---- watches ---------------------------------------------------------------------------------------------------------
-
-    def watch(self, table: str | None = None, *prefix: object, after: int | None = None) -> RecordWatch:
-        """Watch a table, part of it, or all records of the name space, from now on or after a revision (3.4)."""
-        start = self.layout.revision if after is None else after
-        return watch_records(self.store.engine, self._bound, table, prefix, after=start)
-
-    def place_of(self, shown: str) -> str:
-        """Return a shown key without the name space before it."""
-        return shown.removeprefix(shown_key(self._bound.root))
-
-    # ---- workloads -------------------------------------------------------------------------------------------------------
-
-    def delete_workload(
-        self,
-        name: str,
-        *,
-        delete_policy: DeletePolicy = DeletePolicy.CASCADE,
-        expected_revision: ExpectedRevision | None = None,
-        missing_ok: bool = True,
-        in_steps: bool = False,
-    ) -> int:
-        """Delete a workload with its instances, as `delete_rack` does a rack."""
-        owned = self._owned("workloads", name)
-        return self._delete(owned, delete_policy, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
-
-    # ---- deletes ---------------------------------------------------------------------------------------------------------
-
     def delete_listed(self, table: str, *prefix: Any, in_steps: bool = False) -> int:
         """Delete the records of a table whose first key fields equal `prefix`, in one commit; return how many there were.
 
@@ -188,7 +137,7 @@ class Chamber:
         if self._bound.indexes or len(prefix) < _FIELDS_OF_A_PLACE.get(table, len(prefix) + 1):
             return self._delete_each(table, prefix, in_steps=in_steps)
         own = KeyRange(*self._bound.table(table).keys.range(prefix))
-        ranges = (own, *(KeyRange(*self._bound.table(part).keys.range(())) for part in _PARTS.get(table, ())[:1]))
+        ranges = (own, *(KeyRange(*self._bound.table(part).keys.range(())) for part in PARTS.get(table, ())[:1]))
         with self.store.engine.snapshot() as snapshot:
             counts = [snapshot.count(one) for one in ranges]
         if any(counts):
@@ -198,7 +147,7 @@ class Chamber:
     def _delete_each(self, table: str, prefix: tuple[Any, ...], *, in_steps: bool) -> int:
         def found(state: CloudChamber) -> list[tuple[str, Any]]:
             own = [(table, key) for key in state.view(table).keys(*prefix)]
-            return [*own, *((part, key) for part in _PARTS.get(table, ()) for key in state.view(part).keys())]  # noqa: SIM118  # Why: a table's.
+            return [*own, *((part, key) for part in PARTS.get(table, ()) for key in state.view(part).keys())]  # noqa: SIM118  # Why: a table's.
 
         def work(transaction: CloudChamber) -> int:
             places = found(transaction)
@@ -213,113 +162,8 @@ class Chamber:
                 raise
         with self.layout.snapshot() as state:
             places = found(state)
-        carried_out_in_steps(self.layout, places, _delete_place)
+        carried_out_in_steps(self.layout, places, delete_place)
         return sum(one == table for one, _ in places)
-
-    def _owned(self, table: str, key: str) -> "_Owned":
-        return _Owned(table, key, KeyRange.of_prefix(prefix_of_parts(self._bound, table, key)), _PARTS[table])
-
-    def _delete(
-        self,
-        owned: "_Owned",
-        delete_policy: DeletePolicy,
-        expected_revision: ExpectedRevision | None,
-        *,
-        missing_ok: bool,
-        in_steps: bool,
-    ) -> int:
-        if self._bound.indexes and delete_policy is DeletePolicy.CASCADE:
-            return self._delete_records(owned, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
-        raw_key = self._bound.tables[owned.table].keys.encode(owned.key)
-        expected: Versioned[Any, Any] | None = None
-
-        def attempt() -> int:
-            nonlocal expected
-            with self.store.engine.snapshot() as snapshot:
-                entry = snapshot.get(raw_key)
-                has_parts = next(iter(snapshot.scan(owned.parts, limit=1, keys_only=True)), None) is not None
-                epoch = snapshot.epoch
-            # Why once: a bare revision is of the epoch that this call begins in, in every try.
-            expected = expected or _expected(expected_revision, owned.key, epoch)
-            self._require(owned, entry, expected, epoch, missing_ok=missing_ok)
-            if delete_policy is DeletePolicy.RESTRICT:
-                if has_parts:
-                    raise PartsExistError(table=owned.table, key=owned.key)
-                if entry is None:
-                    return self.layout.revision
-                if self._bound.indexes:
-                    return self._delete_alone(owned, _seen(owned.key, entry, epoch))
-                stands = KeyUnchanged(raw_key, entry.mod_revision)
-                commit = Commit((stands, RangeEmpty(owned.parts)), (Delete(raw_key),), epoch)
-            else:
-                guards: tuple[Guard, ...] = ()
-                # Why also where it must be there: of two such deletes at once, one finds nothing.
-                if entry is not None and (expected_revision is not None or not missing_ok):
-                    guards = (KeyUnchanged(raw_key, entry.mod_revision),)
-                commit = Commit(guards, (DeleteRange(owned.parts), Delete(raw_key)), epoch)
-            return self.store.engine.commit(commit)
-
-        return Backoff().until_committed(attempt)
-
-    @staticmethod
-    def _require(
-        owned: "_Owned", entry: Entry | None, expected: Versioned[Any, Any] | None, epoch: str, *, missing_ok: bool
-    ) -> None:
-        actual = 0 if entry is None else entry.mod_revision
-        if expected is not None and (expected.revision, expected.epoch or epoch) != (actual, epoch):
-            raise StaleRecordError(
-                table=owned.table, key=owned.key, expected_revision=expected.revision, actual_revision=actual
-            )
-        if not actual and not missing_ok:
-            raise NotFoundError(table=owned.table, key=owned.key)
-
-    def _delete_alone(self, owned: "_Owned", seen: Versioned[Any, Any]) -> int:
-        def work(transaction: CloudChamber) -> CloudChamber:
-            if any(transaction.view(part).count(owned.key) for part in owned.listed):
-                raise PartsExistError(table=owned.table, key=owned.key)
-            transaction.view(owned.table).delete(owned.key, expected_revision=seen, damaged_ok=True)
-            return transaction
-
-        return self.layout.run(work).revision
-
-    def _delete_records(
-        self, owned: "_Owned", expected_revision: ExpectedRevision | None, *, missing_ok: bool, in_steps: bool
-    ) -> int:
-        def found(state: CloudChamber) -> list[tuple[str, Any]]:
-            own = state.view(owned.table)
-            is_there = own.exists(owned.key)
-            if expected_revision is not None or not (is_there or missing_ok):
-                own.delete(owned.key, expected_revision=expected_revision, missing_ok=missing_ok, damaged_ok=True)
-            parts = [(part, key) for part in owned.listed for key in state.view(part).keys(owned.key)]
-            return [*([(owned.table, owned.key)] if is_there else []), *parts]
-
-        def work(transaction: CloudChamber) -> CloudChamber:
-            for table, key in found(transaction):
-                transaction.view(table).delete(key, damaged_ok=True)
-            return transaction
-
-        try:
-            return self.layout.run(work).revision
-        except EngineLimitError as error:
-            if not in_steps or not is_too_large(error):
-                raise
-        with self.layout.transaction() as transaction:
-            places = found(transaction)
-        return carried_out_in_steps(self.layout, places, _delete_place)
-
-
-def _delete_place(transaction: CloudChamber, place: tuple[str, Any]) -> None:
-    table, key = place
-    transaction.view(table).delete(key, damaged_ok=True)
-
-
-class _Owned(NamedTuple):
-    """Something with parts: its record, the raw keys of its parts, and the tables that they are in."""
-
-    table: str
-    key: str
-    parts: KeyRange
-    listed: tuple[str, ...]
 
 
 def contents_of(state: CloudChamber, name: str, rack: Rack) -> RackContents:
@@ -334,28 +178,3 @@ def contents_of(state: CloudChamber, name: str, rack: Rack) -> RackContents:
         {**({} if pdu is None else {0: pdu}), **pdus},
         dict(blades),
     )
-
-
-def _expected(expected: ExpectedRevision | None, key: str, epoch: str) -> Versioned[Any, Any] | None:
-    """Return what is expected of a record, whose bare revision is of `epoch`."""
-    return Versioned(key, None, 0, expected, 0, 0, epoch) if isinstance(expected, int) else expected
-
-
-def _seen(key: str, entry: Entry, epoch: str) -> Versioned[Any, Any]:
-    """Return an entry as what a delete expects of its record, which need not be readable."""
-    return Versioned(key, None, entry.create_revision, entry.mod_revision, entry.version, entry.lease, epoch)
-
-
-def carried_out_in_steps(layout: CloudChamber, items: Iterable[W], write: Callable[[CloudChamber, W], object]) -> int:
-    """Write items in order, as many in one commit as the engine takes; return the revision of the last commit."""
-    revision = layout.revision
-
-    def commit(step: tuple[W, ...]) -> None:
-        nonlocal revision
-        with layout.transaction() as transaction:
-            for item in step:
-                write(transaction, item)
-        revision = transaction.revision
-
-    Steps([(item,) for item in items], commit).carry_out()
-    return revision

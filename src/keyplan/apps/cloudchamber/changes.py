@@ -10,7 +10,7 @@ from contextlib import suppress
 from threading import Thread
 from typing import Any, Final, NamedTuple
 
-from keyplan.apps.cloudchamber.chamber import Chamber
+from keyplan.apps.cloudchamber.namespace_store import NamespaceStore
 from keyplan.apps.cloudchamber.waiting import Wakeup
 from keyplan.apps.cloudchamber.watches import AlreadyClosedError, RecordEvent, RecordWatch
 from keyplan.errors import KeyplanError
@@ -36,7 +36,7 @@ class Changes(NamedTuple):
 class ChangeFeed:
     """Changes after a revision, for any number of waiters of one event loop. `run` makes a call in a thread."""
 
-    def __init__(self, chamber: Chamber, run: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, chamber: NamespaceStore[Any], run: Callable[..., Awaitable[Any]]) -> None:
         self.wakeup = Wakeup()
         self._chamber = chamber
         self._run = run

@@ -19,7 +19,7 @@ from keyplan.apps.cloudchamber.import_report import (
 from keyplan.apps.cloudchamber.indexed import layout_in_use, store_for_writing
 from keyplan.apps.cloudchamber.indexed_cli import index
 from keyplan.apps.cloudchamber.inventory import ExtraDevices, InventoryKey, InventoryRecord, RackIds, inventory_records
-from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo
+from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, LayoutSide
 from keyplan.apps.cloudchamber.migrate_cli import check_pairs, export_inventory, migrate_store
 from keyplan.apps.cloudchamber.namespaces_cli import (
     NamespaceOption,
@@ -30,7 +30,6 @@ from keyplan.apps.cloudchamber.namespaces_cli import (
     watch,
 )
 from keyplan.apps.cloudchamber.reconcile import ImportOutcome, planned_import, reconcile
-from keyplan.apps.cloudchamber.sidecar import LayoutSide
 from keyplan.apps.cloudchamber.validation import validated
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, progress_bar, store_of_option
 from keyplan.errors import InvalidInputError, StoreMissingError

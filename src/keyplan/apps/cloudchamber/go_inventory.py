@@ -24,6 +24,7 @@ __all__ = [
     "GO_INVENTORY_TABLES",
     "GO_VIEW",
     "GO_VIEWS",
+    "LISTED",
     "GoKey",
     "GoPlace",
     "GoRecord",
@@ -40,7 +41,8 @@ GO_VIEW: Final = "definition"
 
 GO_VIEWS: Final = ("actual", "definition", "observed", "target")
 
-_LISTED: Final = "listed_"
+LISTED: Final = "listed_"
+"""What the names of the tables of list keys begin with."""
 _NOUNS: Final = {
     "regions": "region",
     "zones": "zone",
@@ -49,7 +51,7 @@ _NOUNS: Final = {
     "tors": "tor",
     "blades": "blade",
 }
-GO_INVENTORY_TABLES: Final = (*_NOUNS, *(_LISTED + table for table in _NOUNS))
+GO_INVENTORY_TABLES: Final = (*_NOUNS, *(LISTED + table for table in _NOUNS))
 """The tables that an inventory is: each kind of record, and the list keys beside it."""
 
 GoKey: TypeAlias = GoRegionKey | GoZoneKey | GoRackKey | GoDeviceKey | GoBladeKey
@@ -66,7 +68,7 @@ def folded(name: str) -> str:
 
 def list_table(table: str) -> str:
     """Return the table of the list keys that belong to a table of records."""
-    return _LISTED + table
+    return LISTED + table
 
 
 class GoPlace(NamedTuple):
@@ -78,12 +80,12 @@ class GoPlace(NamedTuple):
     @property
     def records(self) -> str:
         """The table of the records, of which this is one or lists one."""
-        return self.table.removeprefix(_LISTED)
+        return self.table.removeprefix(LISTED)
 
     @property
     def is_list_key(self) -> bool:
         """True for a list key, False for a record."""
-        return self.table.startswith(_LISTED)
+        return self.table.startswith(LISTED)
 
     @property
     def rack(self) -> str:

@@ -5,6 +5,8 @@ from functools import partial
 import typer
 
 from keyplan.apps.cloudchamber.indexed import INDEXES, CloudChamberIndexed, begin_indexes
+from keyplan.apps.cloudchamber.layout import LayoutSide
+from keyplan.apps.cloudchamber.layout_choice import held_sides
 from keyplan.apps.cloudchamber.namespaces_cli import NamespaceOption, namespace_of_option
 from keyplan.cli import (
     ConfigOption,
@@ -16,6 +18,7 @@ from keyplan.cli import (
     store_of_option,
     words_of,
 )
+from keyplan.errors import InvalidInputError
 from keyplan.maintenance import list_indexes
 
 __all__ = ["index"]
@@ -36,6 +39,10 @@ def index(
     """
     own = namespace_of_option(namespace)
     with store_of_option(store, config) as opened:
+        if set(held_sides(opened.engine, own)) == {LayoutSide.GO}:
+            # Why refused: it would be a store of both layouts then, and no server would begin on it.
+            problem = "the indexes stand beside the document's keys, and the store has the Go program's"
+            raise InvalidInputError(source="index", problem=problem)
         with stopped_by_signals(partial(words_of, context, with_store=True)) as stop:
             unread = begin_indexes(opened, own, stop=stop, command=words_of(context))
         states = list_indexes(opened, CloudChamberIndexed.bound(namespace=own))

@@ -6,7 +6,8 @@
 D and R numbers in the notes are the rulings in this folder's README. Which records the keys hold is in records.py.
 """
 
-from typing import Annotated, Final, NamedTuple
+from enum import StrEnum
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from keyplan.apps.cloudchamber.records import (
     Blade,
@@ -36,6 +37,8 @@ __all__ = [
     "GoRegionKey",
     "GoZoneKey",
     "InstanceKey",
+    "LayoutSide",
+    "ServedLayout",
     "prefix_of_parts",
 ]
 
@@ -333,6 +336,34 @@ class CloudChamberGo(Layout, root="/CloudChamber/v0.1/{namespace}", sealed_as="C
         value=int,
         note="2.2: blade index",
     )
+    workloads = Table(
+        "workloads/{workload:text(dots=false)}",
+        key=str,
+        value=Workload,
+        form=ProtoJson(Workload),
+        note="as the document has them: the program stores none, and looks nowhere below this key",
+    )
+    instances = Table(
+        "workload/{workload}/instances/{instance}",
+        key=InstanceKey,
+        value=Instance,
+        form=ProtoJson(Instance),
+        note="as the document has them",
+    )
+    instance_actual = Table(
+        "workload/{workload}/instance/{instance}/actual",
+        key=InstanceKey,
+        value=InstanceActual,
+        form=ProtoJson(InstanceActual),
+        note="as the document has them",
+    )
+    instance_target = Table(
+        "workload/{workload}/instance/{instance}/target",
+        key=InstanceKey,
+        value=InstanceTarget,
+        form=ProtoJson(InstanceTarget),
+        note="as the document has them",
+    )
 
     waivers = (
         *(
@@ -358,4 +389,34 @@ class CloudChamberGo(Layout, root="/CloudChamber/v0.1/{namespace}", sealed_as="C
             for listed in ("", "listed_")
             for table in ("zones", "racks", "pdus", "tors", "blades")
         ),
+        *(
+            Waiver(
+                "L10", table, "two names of 255 bytes are legal (R10); a key over the engine's limit is refused whole"
+            )
+            for table in ("instances", "instance_actual", "instance_target")
+        ),
     )
+
+
+# ---- either -----------------------------------------------------------------------------------------------------------------
+
+ServedLayout: TypeAlias = CloudChamber | CloudChamberGo
+"""What accounts and workloads are kept under: both layouts have the same tables for them."""
+
+
+class LayoutSide(StrEnum):
+    """One of the two layouts."""
+
+    DOCUMENT = "document"
+    GO = "go"
+
+    @property
+    def other(self) -> "LayoutSide":
+        """The layout that a migration leads to, or comes from."""
+        return LayoutSide.GO if self is LayoutSide.DOCUMENT else LayoutSide.DOCUMENT
+
+    def bound(self, namespace: str = "") -> BoundLayout:
+        """Return its layout under a name space, without indexes."""
+        layout: Any = CloudChamber if self is LayoutSide.DOCUMENT else CloudChamberGo
+        bound: BoundLayout = layout.bound(namespace=namespace)
+        return bound

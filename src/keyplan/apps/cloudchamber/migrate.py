@@ -14,7 +14,7 @@ from msgspec import structs
 
 from keyplan.apps.cloudchamber.go_inventory import GO_INVENTORY_TABLES, GoKey, GoPlace
 from keyplan.apps.cloudchamber.indexed import layout_in_use, store_for_writing
-from keyplan.apps.cloudchamber.layout import TESTS, CloudChamber, CloudChamberGo
+from keyplan.apps.cloudchamber.layout import TESTS, CloudChamber, CloudChamberGo, LayoutSide
 from keyplan.apps.cloudchamber.migration import (
     Contents,
     Migration,
@@ -23,7 +23,7 @@ from keyplan.apps.cloudchamber.migration import (
     is_kept_up,
     planned_migration,
 )
-from keyplan.apps.cloudchamber.sidecar import LayoutSide, MigrationSidecar, write_sidecar
+from keyplan.apps.cloudchamber.sidecar import MigrationSidecar, write_sidecar
 from keyplan.apps.cloudchamber.steps import Steps
 from keyplan.engine import Commit, KeyAbsent, KeyRange, MemoryEngine, Put
 from keyplan.errors import (

@@ -22,9 +22,10 @@ from keyplan.apps.cloudchamber.layout import (
     GoRackKey,
     GoRegionKey,
     GoZoneKey,
+    LayoutSide,
 )
 from keyplan.apps.cloudchamber.rack_names import RackNames, RackPath
-from keyplan.apps.cloudchamber.sidecar import LayoutSide, MigrationSidecar, RackName, SidecarEntry
+from keyplan.apps.cloudchamber.sidecar import MigrationSidecar, RackName, SidecarEntry
 from keyplan.errors import CorruptionError, InvalidInputError, InvalidKeyError, InvalidRecordError
 from keyplan.layout import BoundLayout, Kind, shown_key
 
@@ -35,6 +36,8 @@ Contents = Mapping[bytes, bytes]
 
 _NO_DETAILS: Final = b'{"details":{}}'
 _WORKLOADS: Final = frozenset({"workloads", "instances", "instance_actual", "instance_target"})
+_ALIKE: Final = frozenset({"users", *_WORKLOADS})
+"""The tables that both layouts have alike."""
 
 NO_PLACE: Final = "{} has no place there"
 OTHER_VIEW: Final = "the view {} has no place there"
@@ -246,7 +249,7 @@ class _ToDocument(_Translation):
         paths: set[RackPath] = set()
         for raw_key, value in self._contents.items():
             meaning = self._source.meaning(raw_key)
-            if meaning.kind is not Kind.RECORD or meaning.item == "users":
+            if meaning.kind is not Kind.RECORD or meaning.item in _ALIKE:
                 continue
             table, key = str(meaning.item), cast("Any", meaning.key)
             if table.startswith("listed_"):
@@ -269,6 +272,9 @@ class _ToDocument(_Translation):
     def place(self, table: str, key: Any, raw_key: bytes, value: bytes) -> str:
         if table == "users":
             self._put("users", self._back.users.get(key, key), value, raw_key)
+            return ""
+        if table in _WORKLOADS:
+            self._put(table, key, value, raw_key)
             return ""
         if key.view != self._options.view:
             return OTHER_VIEW.format(key.view)
@@ -333,7 +339,8 @@ class _ToGo(_Translation):
                 self.renamed_users[folded(key)] = key
             return ""
         if table in _WORKLOADS:
-            return NO_PLACE.format("a workload")
+            self._put(table, key, value, raw_key)
+            return ""
         name = self.names.of_id(key if isinstance(key, str) else key.rack)
         rack = GoRackKey(self._options.view, *RackPath.of(name))
         target, target_key, listed = _go_place(table, key, rack, name.rack)
@@ -371,7 +378,7 @@ class _ToGo(_Translation):
     def _rack_path(self, raw_key: bytes) -> RackPath | None:
         meaning = self._target.meaning(raw_key)
         key = cast("Any", meaning.key)
-        is_of_rack = meaning.kind is Kind.RECORD and meaning.item != "users" and len(key) >= 4
+        is_of_rack = meaning.kind is Kind.RECORD and meaning.item not in _ALIKE and len(key) >= 4
         return RackPath(*key[1:4]) if is_of_rack else None
 
 

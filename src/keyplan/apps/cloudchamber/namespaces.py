@@ -2,9 +2,10 @@
 
     /CloudChamber/V0.1/Test/Standard/...                             the shared one
     /CloudChamber/V0.1/Test/2026-11-21T12:00:00.000000000Z/...       one of its own for each run (UseUniqueInstance)
+    /CloudChamber/v0.1/Test/2021-03-04T10:11:12.5-08:00/...          the same of the Go program, by its own clock
 
-R12 to R15 are the rulings in this folder's README. Whatever removes, removes whole components: never `Test/StandardX` with
-`Test/Standard`, and never anything outside `Test/`.
+What lists, cleans or purges tests does so for both programs' keys. Whatever removes, removes whole components: never
+`Test/StandardX` with `Test/Standard`, and never anything outside `Test/`. R12 to R15 are the rulings in this folder's README.
 """
 
 import re
@@ -14,8 +15,8 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from keyplan.apps.cloudchamber.configuration import StoreSettings
-from keyplan.apps.cloudchamber.layout import NAMESPACE, TESTS, CloudChamber
-from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Delete, DeleteRange, Engine, KeyRange
+from keyplan.apps.cloudchamber.layout import NAMESPACE, TESTS, LayoutSide
+from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, DeleteRange, Engine, KeyRange
 from keyplan.errors import InvalidInputError, InvalidKeyError
 
 __all__ = [
@@ -38,17 +39,21 @@ __all__ = [
 ]
 
 STANDARD: Final = "Standard"
-_TIMESTAMP: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{9})Z")
+_TIMESTAMP: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
 _NANOSECONDS: Final = 10**9
 _INSTANCES_OF_A_COMMIT: Final = 100
 
 
 class NamespaceInstance(NamedTuple):
-    """One test name space: its name, how many keys it has, and when it was begun, where its name tells (UTC)."""
+    """One test name space: its name, how many keys it has, and when it was begun, where its name tells (UTC).
+
+    `side` says whose keys they are; an instance that both programs use is two of these.
+    """
 
     name: str
     keys: int
     started_at: datetime | None
+    side: LayoutSide = LayoutSide.DOCUMENT
 
 
 # ---- which name space ---------------------------------------------------------------------------------------------------
@@ -67,15 +72,18 @@ def timestamp_of_this_process() -> str:
 
 
 def started_at(instance: str) -> datetime | None:
-    """Return when an instance named by a timestamp began, to the microsecond; None for any other name."""
+    """Return when an instance named by a timestamp began, to the microsecond; None for any other name.
+
+    The Go program's has as many digits as are no zeros, and the zone of its machine.
+    """
     match = _TIMESTAMP.fullmatch(instance)
     if match is None:
         return None
     try:
-        whole = datetime.strptime(match[1], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
-    except ValueError:
+        whole = datetime.fromisoformat(match[1] + match[3].replace("Z", "+00:00")).astimezone(UTC)
+        return whole + timedelta(microseconds=int((match[2] or "").ljust(9, "0")) // 1_000)
+    except (ValueError, OverflowError):
         return None
-    return whole + timedelta(microseconds=int(match[2]) // 1_000)
 
 
 def namespace_of(settings: StoreSettings) -> str:
@@ -127,15 +135,15 @@ def check_production_key(raw_key: bytes) -> None:
         raise InvalidKeyError(problem="the key belongs to a test name space", raw_key=raw_key.hex())
 
 
-def ranges_of(namespace: str) -> tuple[KeyRange, KeyRange]:
+def ranges_of(namespace: str, side: LayoutSide = LayoutSide.DOCUMENT) -> tuple[KeyRange, KeyRange]:
     """Return the keys of one name space and of no other: of production those around the tests (R14).
 
     Of a test, also its root's name without the slash, which nothing of ours writes and `purge_tests` removes.
     """
-    whole = KeyRange.of_prefix(CloudChamber.bound(namespace=namespace).root)
+    whole = KeyRange.of_prefix(side.bound(namespace).root)
     if namespace:
         return KeyRange.of_key(whole.start[:-1]), whole
-    tests = range_of_tests()
+    tests = range_of_tests(side=side)
     assert tests.end is not None, "a prefix that ends in a slash has a successor"
     return KeyRange(whole.start, tests.start), KeyRange(tests.end, whole.end)
 
@@ -143,14 +151,16 @@ def ranges_of(namespace: str) -> tuple[KeyRange, KeyRange]:
 # ---- what is there, and its end -------------------------------------------------------------------------------------------
 
 
-def range_of_tests(instance: str | None = None) -> KeyRange:
-    """Return the keys of all tests, or of one instance; whole components."""
-    root = CloudChamber.bound().root + TESTS.encode()
-    return KeyRange.of_prefix(root if instance is None else CloudChamber.bound(namespace=_namespace(instance)).root)
+def range_of_tests(instance: str | None = None, side: LayoutSide = LayoutSide.DOCUMENT) -> KeyRange:
+    """Return the keys of all tests of one program, or of one instance; whole components."""
+    root = side.bound().root + TESTS.encode()
+    return KeyRange.of_prefix(root if instance is None else side.bound(_namespace(instance)).root)
 
 
 def instances_of_tests(engine: Engine) -> Iterator[NamespaceInstance]:
-    """Yield the test name spaces in the order of their names. Costs a read and a count for each, however many keys it has.
+    """Yield the test name spaces, the document's and then the Go program's, in the order of their names.
+
+    Costs a read and a count for each, however many keys it has.
 
     A key directly below `Test/`, without a component after it, is shown as an instance of one key.
     """
@@ -158,37 +168,40 @@ def instances_of_tests(engine: Engine) -> Iterator[NamespaceInstance]:
 
 
 def _instances_with_ranges(engine: Engine) -> Iterator[tuple[NamespaceInstance, KeyRange]]:
-    whole = range_of_tests()
-    prefix_bytes = len(whole.start)
     with engine.snapshot() as snapshot:
-        position = whole.start
-        while True:
-            first = next(iter(snapshot.scan(KeyRange(position, whole.end), limit=1, keys_only=True)), None)
-            if first is None:
-                return
-            name, slash, _ = first.key[prefix_bytes:].partition(b"/")
-            instance = whole.start + name
-            own = KeyRange.of_prefix(instance + b"/") if slash else KeyRange.of_key(instance)
-            text = name.decode(errors="backslashreplace")
-            yield NamespaceInstance(text, snapshot.count(own), started_at(text)), own
-            assert own.end is not None, "a prefix that ends in a slash has a successor"
-            position = own.end
+        for side in LayoutSide:
+            whole = range_of_tests(side=side)
+            prefix_bytes = len(whole.start)
+            position = whole.start
+            while True:
+                first = next(iter(snapshot.scan(KeyRange(position, whole.end), limit=1, keys_only=True)), None)
+                if first is None:
+                    break
+                name, slash, _ = first.key[prefix_bytes:].partition(b"/")
+                instance = whole.start + name
+                own = KeyRange.of_prefix(instance + b"/") if slash else KeyRange.of_key(instance)
+                text = name.decode(errors="backslashreplace")
+                yield NamespaceInstance(text, snapshot.count(own), started_at(text), side), own
+                assert own.end is not None, "a prefix that ends in a slash has a successor"
+                position = own.end
 
 
 def purge_tests(engine: Engine, instance: str | None = None) -> int:
-    """Delete every test key, or those of one instance, in one commit; production is not touched. Return how many there were.
+    """Delete every test key of both programs, or those of one instance, in one commit; production is not touched.
 
-    The number is that of the moment before. `etcdctl del --prefix /CloudChamber/V0.1/Test/` does the same on etcd (R15).
+    Returns how many there were, as of the moment before. `etcdctl del --prefix` of `/CloudChamber/V0.1/Test/` and
+    `/CloudChamber/v0.1/Test/` does the same on etcd (R15).
     """
-    removed = range_of_tests(instance)
+    removed = [range_of_tests(instance, side) for side in LayoutSide]
+    if instance is not None:
+        removed += [KeyRange.of_key(one.start[:-1]) for one in removed]
     with engine.snapshot() as snapshot:
-        keys = snapshot.count(removed)
-        alone = removed.start[:-1]
-        has_alone = instance is not None and snapshot.get(alone) is not None
-    deletes = (DeleteRange(removed), *((Delete(alone),) if has_alone else ()))
-    if keys or has_alone:
-        engine.commit(Commit((), deletes))
-    return keys + has_alone
+        found = [one for one in removed if snapshot.count(one)]
+        keys = sum(snapshot.count(one) for one in found)
+    if found:
+        # Why only of those: a server may have the keys of one program alone.
+        engine.commit(Commit((), tuple(map(DeleteRange, found))))
+    return keys
 
 
 def purge_instances(engine: Engine, is_chosen: Callable[[NamespaceInstance], bool]) -> dict[str, int]:
@@ -207,7 +220,7 @@ def purge_instances(engine: Engine, is_chosen: Callable[[NamespaceInstance], boo
 
 
 def purge_production(engine: Engine, *, is_dry_run: bool = False) -> int:
-    """Delete every key of production in one commit, and no test (R15); return how many there were."""
+    """Delete every key of production under the document's keys in one commit, and no test (R15); return how many there were."""
     around = ranges_of("")
     with engine.snapshot() as snapshot:
         keys = sum(snapshot.count(part) for part in around)
@@ -217,7 +230,7 @@ def purge_production(engine: Engine, *, is_dry_run: bool = False) -> int:
 
 
 def pre_clean(engine: Engine, settings: StoreSettings) -> int:
-    """Begin a test pass as the configuration asks: with PreCleanStore remove everything of `Test/Standard`, in one commit.
+    """Begin a test pass as the configuration asks: with PreCleanStore remove everything of both programs' `Test/Standard`.
 
     Return how many keys there were. Does nothing without UseTestNamespace and PreCleanStore: production is never cleaned (D15).
     """

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from keyplan.apps.cloudchamber.configuration import read_configuration
-from keyplan.apps.cloudchamber.layout import CloudChamber
+from keyplan.apps.cloudchamber.layout import LayoutSide
 from keyplan.apps.cloudchamber.namespaces import (
     NamespaceInstance,
     instances_of_tests,
@@ -46,17 +46,18 @@ def namespace_of_option(given: str) -> str:
 
 
 def list_tests(*, store: StoreOption = None, as_json: JsonOption = False, config: ConfigOption = None) -> None:
-    """List the test name spaces with the number of their keys and their age."""
+    """List the test name spaces of both programs with the number of their keys, their age, and whose keys they are."""
     now = datetime.now(UTC)
     with store_of_option(store, config, readonly=True) as opened:
         found = list(instances_of_tests(opened.engine))
     if as_json:
         for instance in found:
             began = instance.started_at
-            print_json({"instance": instance.name, "keys": instance.keys, "started_at": began and began.isoformat()})
+            told = {"instance": instance.name, "keys": instance.keys, "started_at": began and began.isoformat()}
+            print_json({**told, "layout": instance.side.value})
     else:
-        rows = ([instance.name, str(instance.keys), _age(instance, now)] for instance in found)
-        print_grid(["instance", "keys", "age"], rows)
+        rows = ([one.name, str(one.keys), _age(one, now), one.side.value] for one in found)
+        print_grid(["instance", "keys", "age", "layout"], rows)
 
 
 def watch(
@@ -64,17 +65,19 @@ def watch(
     store: StoreOption = None,
     tests: _TestsFlag = False,
     instance: _Instance = None,
+    source: Annotated[LayoutSide, typer.Option("--from", help="Whose keys.")] = LayoutSide.DOCUMENT,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many changes.")] = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Print what changes, key by key, until Ctrl-C: production without its tests, or with --tests nothing but tests.
 
-    On etcd, `etcdctl watch --prefix /CloudChamber/V0.1/Test/` shows the same.
+    The keys are the document's, or with --from go the Go program's. On etcd, `etcdctl watch --prefix
+    /CloudChamber/V0.1/Test/` shows the same.
     """
     is_tests = tests or instance is not None
-    watched = range_of_tests(instance) if is_tests else KeyRange.of_prefix(CloudChamber.bound().root)
-    hidden = None if is_tests else range_of_tests()
+    watched = range_of_tests(instance, source) if is_tests else KeyRange.of_prefix(source.bound().root)
+    hidden = None if is_tests else range_of_tests(side=source)
     with store_of_option(store, config, readonly=True) as opened:
         left = limit
         changes = opened.engine.watch(watched, after=opened.revision)
@@ -109,9 +112,10 @@ def purge(
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Remove test name spaces whole: all of them, one, or those of a certain age. Production stays.
+    """Remove test name spaces of both programs whole: all of them, one, or those of a certain age. Production stays.
 
-    With --production, which goes with none of these, it is the other way round: production goes, and all tests stay.
+    With --production, which goes with none of these, it is the other way round: production goes, and all tests stay. It is that
+    under the document's keys.
     """
     is_tests = tests or instance is not None
     if is_tests == production or (production and older_than is not None):

@@ -8,11 +8,12 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from keyplan.apps.cloudchamber.chamber import Chamber, RackContents
 from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber
+from keyplan.apps.cloudchamber.namespace_store import NamespaceStore
 from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Tor, ZoneDetails
 from keyplan.errors import CorruptionError
 from keyplan.layout import Damaged, Versioned, shown_key
 
-__all__ = ["DEFAULT_ZONE", "DocumentRacks", "RackReader", "ReadableRack", "ReadableZone"]
+__all__ = ["DEFAULT_ZONE", "DocumentRacks", "RackReader", "Readable", "ReadableRack", "ReadableZone"]
 
 DEFAULT_ZONE: Final = "standard"
 """The zone, and the region, that the original's server shows."""
@@ -45,24 +46,29 @@ class RackReader(Protocol):
 
     def zone(self) -> ReadableZone:
         """Return the racks with their zone."""
+        ...
 
     def rack(self, name: str) -> ReadableRack | None:
         """Return a rack; None when there is none of the name."""
+        ...
 
     def blade_numbers(self, rack: str) -> tuple[str, list[int]]:
         """Return the rack's name as it is stored, and the numbers of its blades, damaged ones too; none for no rack."""
+        ...
 
     def blade(self, rack: str, number: int) -> Blade | None:
         """Return a blade; None when there is none. Raises CorruptionError for one that cannot be read."""
+        ...
 
     def blade_keys(self) -> Iterable[BladeKey]:
         """Return the blades of all racks, damaged ones too."""
+        ...
 
 
 class Readable:
-    """Collects what can be read, and the keys of what cannot. `place_of` is how a key is told."""
+    """Collects what can be read, and the keys of what cannot."""
 
-    def __init__(self, chamber: Chamber) -> None:
+    def __init__(self, chamber: NamespaceStore[Any]) -> None:
         self._place_of = chamber.place_of
         self._damaged: list[str] = []
 
@@ -71,11 +77,15 @@ class Readable:
         """The keys so far."""
         return tuple(self._damaged)
 
+    def note(self, shown: str) -> None:
+        """Count a key, as people read it, among those that cannot be read."""
+        self._damaged.append(self._place_of(shown))
+
     def all(self, rows: Iterable[Versioned[K, R] | Damaged[K]]) -> Iterator[tuple[K, R]]:
         """Yield the records among rows that can be read."""
         for row in rows:
             if isinstance(row, Damaged):
-                self._damaged.append(self._place_of(shown_key(row.raw_key)))
+                self.note(shown_key(row.raw_key))
             else:
                 yield row.key, row.record
 
@@ -84,7 +94,7 @@ class Readable:
         try:
             return view.get(key)
         except CorruptionError as error:
-            self._damaged.append(self._place_of(shown_key(bytes.fromhex(str(error.facts["raw_key"])))))
+            self.note(shown_key(bytes.fromhex(str(error.facts["raw_key"]))))
             return None
 
 

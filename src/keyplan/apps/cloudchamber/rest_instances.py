@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final, TypeVar
 
-from keyplan.apps.cloudchamber.layout import CloudChamber, InstanceKey
+from keyplan.apps.cloudchamber.layout import InstanceKey, ServedLayout
 from keyplan.apps.cloudchamber.records import Instance, InstanceActual, InstanceTarget
 from keyplan.apps.cloudchamber.refusals import RefusedError, not_found, quoted
 from keyplan.apps.cloudchamber.rest_bodies import InstanceCreation, InstanceList, NamedEntry
@@ -156,7 +156,7 @@ class Instances(StoredResource):
         return Answered(found.record, headers=etag(found.revision))
 
     def _first(self, table: str, key: InstanceKey, record: M) -> Answered[M]:
-        def work(transaction: CloudChamber) -> CloudChamber:
+        def work(transaction: ServedLayout) -> ServedLayout:
             transaction.instances.require(key)
             transaction.view(table).insert(key, record)
             return transaction

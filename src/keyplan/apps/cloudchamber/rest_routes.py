@@ -17,9 +17,9 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
 from keyplan.apps.cloudchamber.accounts import Accounts
-from keyplan.apps.cloudchamber.chamber import Chamber
 from keyplan.apps.cloudchamber.changes import ChangeFeed
-from keyplan.apps.cloudchamber.layout import CloudChamber
+from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, ServedLayout
+from keyplan.apps.cloudchamber.namespace_store import NamespaceStore
 from keyplan.apps.cloudchamber.readable import RackReader
 from keyplan.apps.cloudchamber.refusals import (
     RefusedError,
@@ -137,7 +137,7 @@ class WebServer:
     """What all operations of one server work with."""
 
     context: ServiceContext
-    chamber: Chamber
+    chamber: NamespaceStore[CloudChamber] | NamespaceStore[CloudChamberGo]
     racks: RackReader
     accounts: Accounts
     sessions: SessionTable
@@ -158,7 +158,7 @@ class Resource:
         self.asked = asked
 
     @property
-    def layout(self) -> CloudChamber:
+    def layout(self) -> ServedLayout:
         """The records."""
         return self.web.chamber.layout
 

@@ -6,7 +6,7 @@ found when the one as written is not there.
 
 from typing import Annotated
 
-from keyplan.apps.cloudchamber.chamber import DeletePolicy, PartsExistError
+from keyplan.apps.cloudchamber.namespace_store import DeletePolicy, PartsExistError
 from keyplan.apps.cloudchamber.records import Workload
 from keyplan.apps.cloudchamber.refusals import RefusedError, not_found, quoted
 from keyplan.apps.cloudchamber.rest_bodies import (

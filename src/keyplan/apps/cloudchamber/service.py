@@ -7,16 +7,19 @@ sessions, and where the web page is. Where the store is, `--store` says; of it t
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, TypeAlias
 
 from keyplan.apps.cloudchamber.accounts import Accounts
 from keyplan.apps.cloudchamber.chamber import Chamber
 from keyplan.apps.cloudchamber.changes import ChangeFeed
 from keyplan.apps.cloudchamber.configuration import DOCUMENTED_PASSWORD, Configuration, read_configuration
+from keyplan.apps.cloudchamber.go_served import GoChamber, GoRacks
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed, layout_in_use
-from keyplan.apps.cloudchamber.layout import CloudChamber
+from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, LayoutSide
+from keyplan.apps.cloudchamber.layout_choice import choose_layout
+from keyplan.apps.cloudchamber.namespace_store import NamespaceStore
 from keyplan.apps.cloudchamber.namespaces import namespace_of, pre_clean, ranges_of, will_pre_clean
-from keyplan.apps.cloudchamber.readable import DocumentRacks
+from keyplan.apps.cloudchamber.readable import DocumentRacks, RackReader
 from keyplan.apps.cloudchamber.rest_instances import Instances
 from keyplan.apps.cloudchamber.rest_inventory import Inventory
 from keyplan.apps.cloudchamber.rest_routes import CONTRACT, Resource, WebServer, routes_of
@@ -59,6 +62,8 @@ NEEDS: Final = needs_of(*RESOURCES)
 
 _MICROSECONDS: Final = 1_000_000
 
+_AnyChamber: TypeAlias = NamespaceStore[CloudChamber] | NamespaceStore[CloudChamberGo]
+
 
 def build(context: ServiceContext) -> Service:
     """Return the service. Raises InvalidInputError for a configuration that cannot be; nothing is written yet.
@@ -76,12 +81,16 @@ def build(context: ServiceContext) -> Service:
         sessions_max=web_server.active_sessions_max,
         of_user_max=web_server.active_sessions_max if AsOriginal.SESSIONS in settings.as_original else None,
     )
+    is_emptied = will_pre_clean(configuration.store)
+    looking = context.own(*(Area(part) for side in LayoutSide for part in ranges_of(namespace, side)))
+    chosen = choose_layout(looking, namespace, settings.layout, is_emptied=is_emptied)
     # Why never closed: the engine inside is the server's, and no lease is held. Why others' keys are not there, rather than
     # refused: a watch on all of production goes across the tests.
-    store = Store(context.own(*_areas_of(namespace), outside=Outside.ABSENT), secrets=context.secrets)
-    # Why not asked where the name space is emptied first: its indexes go with it.
-    layout = CloudChamber if will_pre_clean(configuration.store) else layout_in_use(store, namespace)
-    chamber = Chamber(store, namespace=namespace, layout=layout)
+    store = Store(
+        context.own(*_areas_of(namespace, chosen.side, is_emptied=is_emptied), outside=Outside.ABSENT),
+        secrets=context.secrets,
+    )
+    chamber, racks = _served(store, namespace, chosen.side, is_emptied=is_emptied)
     support = configuration.support
     first = first_number(context.clock)
     stepper = Stepper(context.clock, is_automatic=support.is_stepped_automatically, first_epoch=first)
@@ -90,7 +99,7 @@ def build(context: ServiceContext) -> Service:
     web = WebServer(
         context=context,
         chamber=chamber,
-        racks=DocumentRacks(chamber),
+        racks=racks,
         accounts=Accounts(chamber.layout),
         sessions=sessions,
         bound=LoginBound(context.clock),
@@ -104,6 +113,7 @@ def build(context: ServiceContext) -> Service:
 
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
+        LOGGER.info("the store is served", extra={"facts": {"layout": chosen.side.value, "why": chosen.why}})
         await context.run(_prepare, store.engine, configuration, web.accounts, has_others=context.access.has_callers)
         try:
             yield
@@ -122,11 +132,26 @@ def build(context: ServiceContext) -> Service:
     )
 
 
-def _areas_of(namespace: str) -> Iterator[Area]:
-    """Yield what is a web server's own: the keys of its name space, and how far its indexes are, to read."""
-    for own in ranges_of(namespace):
-        yield Area(own, can_write=True)
-    yield from index_state_areas(CloudChamberIndexed.bound(namespace=namespace))
+def _served(store: Store, namespace: str, side: LayoutSide, *, is_emptied: bool) -> tuple[_AnyChamber, RackReader]:
+    if side is LayoutSide.GO:
+        go = GoChamber(store, namespace=namespace)
+        return go, GoRacks(go)
+    # Why not asked where the name space is emptied first: its indexes go with it.
+    layout = CloudChamber if is_emptied else layout_in_use(store, namespace)
+    chamber = Chamber(store, namespace=namespace, layout=layout)
+    return chamber, DocumentRacks(chamber)
+
+
+def _areas_of(namespace: str, side: LayoutSide, *, is_emptied: bool) -> Iterator[Area]:
+    """Yield what is a web server's own: the keys of its name space, and how far its indexes are, to read.
+
+    Of one that is emptied first, the other program's keys, too: both are removed.
+    """
+    for own in (side, side.other) if is_emptied else (side,):
+        for part in ranges_of(namespace, own):
+            yield Area(part, can_write=True)
+    if side is LayoutSide.DOCUMENT:
+        yield from index_state_areas(CloudChamberIndexed.bound(namespace=namespace))
 
 
 def first_number(clock: Clock) -> int:

@@ -5,6 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
+from keyplan.apps.cloudchamber.layout import LayoutSide
 from keyplan.settings import Setting, TextForm
 
 __all__ = ["AsOriginal", "ServiceSettings"]
@@ -31,6 +32,14 @@ def _names_in(text: str) -> frozenset[AsOriginal]:
     return frozenset(known[name] for name in names)
 
 
+def _side_in(text: str) -> LayoutSide:
+    known = {one.value: one for one in LayoutSide}
+    if text not in known:
+        raise ValueError(f"must be {' or '.join(known)}")
+    return known[text]
+
+
+_LAYOUT: Final = TextForm(_side_in, "`document`, `go`")
 _NAMES: Final = TextForm(_names_in, f"{', '.join(f'`{one}`' for one in AsOriginal)}, with commas")
 
 
@@ -39,6 +48,9 @@ class ServiceSettings:
     """The settings of the service."""
 
     config: Annotated[Path, Setting("the folder of `cloudchamber.yaml`, or that file", form=TextForm(Path))] = Path()
+    layout: Annotated[
+        LayoutSide | None, Setting("under whose keys the store is served", form=_LAYOUT, default="whichever it holds")
+    ] = None
     as_original: Annotated[
         frozenset[AsOriginal], Setting("what is done as the original does it", form=_NAMES, default="nothing")
     ] = frozenset()

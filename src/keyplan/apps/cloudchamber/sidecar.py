@@ -9,33 +9,21 @@ Keys are relative to the root of `from`. Keys and values are texts, byte for byt
 
 import base64
 import binascii
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from keyplan.apps.cloudchamber.layout import LayoutSide
 from keyplan.errors import InvalidInputError
 from keyplan.files import write_whole
 
-__all__ = ["LayoutSide", "MigrationSidecar", "RackName", "SidecarEntry", "read_sidecar", "write_sidecar"]
+__all__ = ["MigrationSidecar", "RackName", "SidecarEntry", "read_sidecar", "write_sidecar"]
 
 _FORMAT: Final = "keyplan cloudchamber aside"
 _VERSION: Final = 1
 FILE_BYTES_MAX: Final = 1 << 30
 """Why: a gibibyte is the whole of a store as large as an import may be."""
-
-
-class LayoutSide(StrEnum):
-    """One of the two layouts."""
-
-    DOCUMENT = "document"
-    GO = "go"
-
-    @property
-    def other(self) -> "LayoutSide":
-        """The layout that a migration leads to, or comes from."""
-        return LayoutSide.GO if self is LayoutSide.DOCUMENT else LayoutSide.DOCUMENT
 
 
 class RackName(msgspec.Struct, frozen=True):

@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from keyplan.apps.cloudchamber.conditions import Address
-from keyplan.apps.cloudchamber.layout import CloudChamber
+from keyplan.apps.cloudchamber.go_inventory import LISTED
+from keyplan.apps.cloudchamber.layout import LayoutSide
 from keyplan.apps.cloudchamber.namespaces import range_of_tests
 from keyplan.engine import SYSTEM_CLOCK, Engine, Entry, Event, EventKind, KeyRange, Watch
 from keyplan.errors import ConflictError, CorruptionError, EngineUnavailableError
@@ -116,15 +117,21 @@ def watch_records(
 
 def _hidden_of(bound: BoundLayout) -> KeyRange | None:
     """Production does not show its tests (R14)."""
-    return range_of_tests() if bound.root == CloudChamber.bound().root else None
+    return next((range_of_tests(side=side) for side in LayoutSide if side.bound().root == bound.root), None)
 
 
 def _shown(bound: BoundLayout, events: Iterable[Event], hidden: KeyRange | None) -> list[RecordEvent]:
     return [
         _record_event(bound, event)
         for event in events
-        if not (hidden is not None and event.key in hidden) and bound.meaning(event.key).kind is not Kind.INDEX_ENTRY
+        if not (hidden is not None and event.key in hidden) and not _is_entry(bound, event.key)
     ]
+
+
+def _is_entry(bound: BoundLayout, raw_key: bytes) -> bool:
+    """Tell whether a key only lists or finds a record, which has a key of its own."""
+    meaning = bound.meaning(raw_key)
+    return meaning.kind is Kind.INDEX_ENTRY or str(meaning.item).startswith(LISTED)
 
 
 def _record_event(bound: BoundLayout, event: Event) -> RecordEvent:

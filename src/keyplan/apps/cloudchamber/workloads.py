@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from keyplan.apps.cloudchamber.layout import CloudChamber, InstanceKey
+from keyplan.apps.cloudchamber.layout import InstanceKey, ServedLayout
 from keyplan.apps.cloudchamber.records import Instance, InstanceActual, InstanceTarget
 from keyplan.errors import CorruptionError, NotFoundError, StaleRecordError
 from keyplan.layout import Damaged, ExpectedRevision, Versioned
@@ -68,7 +68,7 @@ class Orphan(NamedTuple):
 
 
 def create_instance(
-    chamber: CloudChamber,
+    chamber: ServedLayout,
     key: InstanceKey,
     description: Instance,
     target: InstanceTarget,
@@ -81,7 +81,7 @@ def create_instance(
     Raises AlreadyExistsError; with `needs_workload` NotFoundError when there is no such workload.
     """
 
-    def work(transaction: CloudChamber) -> CloudChamber:
+    def work(transaction: ServedLayout) -> ServedLayout:
         if needs_workload:
             transaction.workloads.require(key.workload)
         transaction.instances.insert(key, description)
@@ -94,7 +94,7 @@ def create_instance(
 
 
 def delete_instance(
-    chamber: CloudChamber,
+    chamber: ServedLayout,
     key: InstanceKey,
     *,
     expected_revision: ExpectedRevision | None = None,
@@ -106,7 +106,7 @@ def delete_instance(
     NotFoundError unless `missing_ok` when there is none of the three.
     """
 
-    def work(transaction: CloudChamber) -> CloudChamber:
+    def work(transaction: ServedLayout) -> ServedLayout:
         states = (transaction.instance_target, transaction.instance_actual)
         has_state = [view.exists(key) for view in states] != [False, False]
         transaction.instances.delete(
@@ -119,21 +119,21 @@ def delete_instance(
     return chamber.run(work).revision
 
 
-def read_instance(chamber: CloudChamber, key: InstanceKey) -> InstanceStates:
+def read_instance(chamber: ServedLayout, key: InstanceKey) -> InstanceStates:
     """Return an instance's three records as of one revision."""
     with chamber.snapshot() as state:
         return InstanceStates(state.instances.get(key), state.instance_target.get(key), state.instance_actual.get(key))
 
 
 def write_target(
-    chamber: CloudChamber, key: InstanceKey, target: InstanceTarget, *, expected_revision: int | None = None
+    chamber: ServedLayout, key: InstanceKey, target: InstanceTarget, *, expected_revision: int | None = None
 ) -> WrittenTarget:
     """Replace an instance's target; its generation rises by one when the wish changes, whatever number was given.
 
     Raises NotFoundError, StaleRecordError; CorruptionError for a target that cannot be read, whose generation nobody knows.
     """
 
-    def work(transaction: CloudChamber) -> tuple[CloudChamber, InstanceTarget]:
+    def work(transaction: ServedLayout) -> tuple[ServedLayout, InstanceTarget]:
         try:
             there = transaction.instance_target.versioned(key)
         except CorruptionError as error:
@@ -157,7 +157,7 @@ def write_target(
     return WrittenTarget(record, transaction.revision)
 
 
-def list_instances(chamber: CloudChamber, workload: str, *, derive: bool = False) -> list[str]:
+def list_instances(chamber: ServedLayout, workload: str, *, derive: bool = False) -> list[str]:
     """Return the names of a workload's instances in order: those with a description.
 
     With `derive` also those of which there is a state alone, as other programs may have written it (R1).
@@ -170,7 +170,7 @@ def list_instances(chamber: CloudChamber, workload: str, *, derive: bool = False
     return sorted(names)
 
 
-def differences_of(chamber: CloudChamber, workload: str | None = None) -> list[InstanceDifference]:
+def differences_of(chamber: ServedLayout, workload: str | None = None) -> list[InstanceDifference]:
     """Return the instances, of one workload or of all, whose actual state is not their target, as of one revision.
 
     Compared are state, rack, blade and generation; an instance without an actual state differs in all that is wanted of it.
@@ -192,7 +192,7 @@ def _difference_of(
     return _difference(target.key, target.record, InstanceActual() if actual is None else actual.record)
 
 
-def find_orphans(chamber: CloudChamber) -> list[Orphan]:
+def find_orphans(chamber: ServedLayout) -> list[Orphan]:
     """Return the parts that stand alone, as of one revision: the original's deletes leave such behind (3.5)."""
     with chamber.snapshot() as state:
         workloads, described = set(state.workloads.keys()), set(state.instances.keys())

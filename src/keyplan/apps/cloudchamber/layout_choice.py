@@ -1,0 +1,58 @@
+"""Under whose keys a store is served: the document's, or the Go program's. What it holds decides, or who starts the server.
+
+One that holds keys of both is served when it is said which: the absence of something never decides. One that holds neither
+becomes the document's.
+"""
+
+from typing import NamedTuple
+
+from keyplan.apps.cloudchamber.layout import LayoutSide
+from keyplan.apps.cloudchamber.namespaces import ranges_of
+from keyplan.engine import Engine
+from keyplan.errors import InvalidInputError
+from keyplan.layout import shown_key
+
+__all__ = ["ChosenLayout", "choose_layout", "held_sides"]
+
+
+class ChosenLayout(NamedTuple):
+    """Under whose keys a name space is served, and why."""
+
+    side: LayoutSide
+    why: str
+
+
+def choose_layout(
+    engine: Engine, namespace: str, wanted: LayoutSide | None, *, is_emptied: bool = False
+) -> ChosenLayout:
+    """Return under whose keys a name space is served; read its first keys, from one state, and write nothing.
+
+    `is_emptied`: what it holds is removed before it is served. Raises InvalidInputError for one with keys of both while none is
+    wanted.
+    """
+    if wanted is not None:
+        return ChosenLayout(wanted, "it was asked for")
+    held = held_sides(engine, namespace)
+    if len(held) == 1:
+        ((side, key),) = held.items()
+        return ChosenLayout(side, f"the store has keys of it, as {key}, and none of the other")
+    if not held or is_emptied:
+        why = "the store has keys of neither" if not held else "the store has keys of both, and is emptied"
+        return ChosenLayout(LayoutSide.DOCUMENT, why)
+    named = (
+        f"it has keys of the document, as {held[LayoutSide.DOCUMENT]}, and of the Go program, as {held[LayoutSide.GO]}"
+    )
+    problem = f"{named}: say which are served, --setting cloudchamber.layout=document or =go"
+    raise InvalidInputError(source="the store", problem=problem)
+
+
+def held_sides(engine: Engine, namespace: str) -> dict[LayoutSide, str]:
+    """Return the layouts that a name space has keys of, each with the first of these, as of one state."""
+    held: dict[LayoutSide, str] = {}
+    with engine.snapshot() as snapshot:
+        for side in LayoutSide:
+            for part in ranges_of(namespace, side):
+                first = next(iter(snapshot.scan(part, limit=1, keys_only=True)), None)
+                if first is not None:
+                    held.setdefault(side, shown_key(first.key))
+    return held
