@@ -110,6 +110,9 @@ class SlowWire(asyncio.Transport):
         self._seen_at = now
         return math.ceil(self._untaken)
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
     def writelines(self, list_of_data: "Iterable[bytes | bytearray | memoryview]") -> None:
         self.get_write_buffer_size()
         written = b"".join(list_of_data)

@@ -162,6 +162,23 @@ class BoundOptions(NamedTuple):
         ),
     ] = None
 
+    held_bytes: Annotated[
+        int,
+        typer.Option(
+            "--held-bytes", metavar="N", min=1 << 20, help="At most so many bytes of bodies and answers in memory."
+        ),
+    ] = _BOUNDS.held_bytes_max
+    held_bytes_per_caller: Annotated[
+        int | None,
+        typer.Option(
+            "--held-bytes-per-caller",
+            metavar="N",
+            min=1 << 20,
+            help="At most so many of one caller; by default a quarter of all.",
+            show_default=False,
+        ),
+    ] = None
+
     def found(self) -> EdgeBounds:
         """Return the bounds. Raises InvalidInputError."""
         return EdgeBounds(
@@ -170,6 +187,8 @@ class BoundOptions(NamedTuple):
             idle_seconds_max=self.idle_seconds,
             connections_max=self.connections,
             connections_per_address_max=self.connections_per_address,
+            held_bytes_max=self.held_bytes,
+            held_bytes_per_caller_max=self.held_bytes_per_caller,
         )
 
 

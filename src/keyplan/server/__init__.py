@@ -12,6 +12,7 @@ from keyplan.server.closing import Closing
 from keyplan.server.confined import WHOLE_STORE, CallerStore, Stores, index_state_areas, layout_areas
 from keyplan.server.gate import allow_body
 from keyplan.server.guessing import Guesses, place_of
+from keyplan.server.holding import Excess
 from keyplan.server.listen import LISTEN_DEFAULT
 from keyplan.server.logs import LOGGER, configure_logs
 from keyplan.server.openapi import FAILURE, answers
@@ -21,6 +22,7 @@ from keyplan.server.places import Full, Places
 from keyplan.server.principals import PolicyAccess
 from keyplan.server.process import GRACE_SECONDS_DEFAULT, ServerOptions, serve
 from keyplan.server.proxies import TrustedProxies
+from keyplan.server.reading import ReadAllowance
 from keyplan.server.refusals import RefusalLog
 from keyplan.server.service import SERVICE_GROUP, Service, ServiceBuilder, ServiceContext, ServiceSettings
 from keyplan.server.tokens import TOKEN_CHARACTERS_MIN, TOKEN_VARIABLES, read_tokens, tokens_of_environment
@@ -46,6 +48,7 @@ __all__ = [
     "CallerStore",
     "Closing",
     "EdgeBounds",
+    "Excess",
     "Full",
     "Guesses",
     "JsonAnswer",
@@ -53,6 +56,7 @@ __all__ = [
     "OperationRoute",
     "Places",
     "PolicyAccess",
+    "ReadAllowance",
     "Refusal",
     "RefusalLog",
     "Responder",

@@ -29,7 +29,8 @@ class EdgeBounds:
 
     A body has `body_seconds_max` and a second more for each BODY_BYTES_PER_SECOND_MIN bytes that have come. Of an answer the
     client takes that many bytes a second, or all that there are, in each `unread_seconds_max`. `idle_seconds_max` is between an
-    answer that was taken and the next request. `connections_per_address_max` None: half of all.
+    answer that was taken and the next request. `connections_per_address_max` None: half of all. `held_bytes_max` are bytes of
+    bodies, of what is read and of answers, of all callers at once; `held_bytes_per_caller_max` None: a quarter of them.
     """
 
     body_bytes_max: int = BODY_BYTES_MAX
@@ -39,12 +40,20 @@ class EdgeBounds:
     unread_seconds_max: float = 60.0
     connections_max: int = 4_096
     connections_per_address_max: int | None = None
+    held_bytes_max: int = 1 << 30
+    held_bytes_per_caller_max: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("body_seconds_max", "idle_seconds_max"):
             if not 0 < getattr(self, name) < float("inf"):
                 option = f"--{name.removesuffix('_max').replace('_', '-')}"
                 raise InvalidInputError(source=option, problem="it is a number of seconds, more than 0: give one")
+
+    @property
+    def held_bytes_of_one(self) -> int:
+        """How many bytes one caller may have held."""
+        given = self.held_bytes_per_caller_max
+        return max(1, self.held_bytes_max // 4) if given is None else given
 
     @property
     def of_one_address(self) -> int:

@@ -18,6 +18,7 @@ from keyplan.engine import Clock
 from keyplan.server.access import Access, Caller, set_caller, unauthorized
 from keyplan.server.answers import REASON, REQUEST_ID, WHY, AnswerError, failure
 from keyplan.server.bounds import BODY_BYTES_PER_SECOND_MIN, HEADER_BYTES_MAX, EdgeBounds
+from keyplan.server.holding import FREE_BYTES, HeldBytes, Holding
 from keyplan.server.logs import LOGGER
 from keyplan.server.meters import Meters, route_of
 from keyplan.server.peers import is_whole, peer_of
@@ -82,6 +83,7 @@ class Gate:
         self._bounds = bounds
         self._refusals = refusals
         self._standings = Standings(access)
+        self._held = HeldBytes(bounds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -93,6 +95,7 @@ class Gate:
         request_id = _request_id(scope)
         scope[REQUEST_ID] = request_id
         status = 0
+        holding = self._held.begun(scope)
 
         async def send_marked(message: Message) -> None:
             nonlocal status
@@ -104,6 +107,8 @@ class Gate:
                 if status in _CLOSING:
                     headers.append((b"connection", b"close"))
                 message = {**message, "headers": headers}
+            elif message["type"] == "http.response.body":
+                _count_answer(holding, message)
             await send(message)
             if message.get("more_body"):
                 # Why: a stream that waits for nothing, not even for a client that has left, would be all that the loop does.
@@ -111,7 +116,7 @@ class Gate:
 
         self._meters.began()
         try:
-            await self._enter(scope, receive, send_marked, has_begun=lambda: bool(status))
+            await self._enter(scope, receive, send_marked, holding, has_begun=lambda: bool(status))
         except CallerGoneError:
             await _cut(scope, receive, _CALLER_GONE, "who asked is not known any more, or may not have this any more")
         except ClientDisconnect:
@@ -124,11 +129,14 @@ class Gate:
             error = AnswerError(500, "internal_error", "the server failed", {"request_id": request_id})
             await failure(error)(scope, receive, send_marked)
         finally:
+            holding.end_when_taken()
             seconds = self._clock.monotonic() - began
             self._meters.ended(scope, status, seconds)
             self._log(scope, request_id, status, seconds)
 
-    async def _enter(self, scope: Scope, receive: Receive, send: Send, *, has_begun: Callable[[], bool]) -> None:
+    async def _enter(
+        self, scope: Scope, receive: Receive, send: Send, holding: Holding, *, has_begun: Callable[[], bool]
+    ) -> None:
         try:
             header_bytes = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
             if header_bytes + len(scope.get("raw_path", b"")) + len(scope["query_string"]) > HEADER_BYTES_MAX:
@@ -141,7 +149,8 @@ class Gate:
                 await preflight(scope, receive, send)
                 return
             await self._identify(scope)
-            await self._standings.answer(self._app, scope, self._bounded(scope, receive, has_begun), send)
+            holding.admit()
+            await self._standings.answer(self._app, scope, self._bounded(scope, receive, holding, has_begun), send)
         except AnswerError as error:
             await failure(error)(scope, receive, send)
 
@@ -180,13 +189,14 @@ class Gate:
     def _is_open(self, scope: Scope) -> bool:
         return any(route.matches(scope)[0] is not Match.NONE for route in self._open_routes)
 
-    def _bounded(self, scope: Scope, receive: Receive, has_begun: Callable[[], bool]) -> Receive:
+    def _bounded(self, scope: Scope, receive: Receive, holding: Holding, has_begun: Callable[[], bool]) -> Receive:
         """The request's body, refused as soon as it is known to be too large, and when it is too slow.
 
-        Only waiting for the client counts: what is not asked for is not late.
+        Only waiting for the client counts: what is not asked for is not late. None of it is read while its caller has too much
+        held already.
         """
         declared, is_coming = _body_in(scope)
-        taken, waited = 0, 0.0
+        taken, waited, counted = 0, 0.0, FREE_BYTES
 
         async def in_time() -> Message:
             nonlocal waited
@@ -203,18 +213,26 @@ class Gate:
             finally:
                 waited += loop.time() - began
 
+        async def count(number: int) -> None:
+            nonlocal counted
+            if number > counted:
+                await holding.take_when_there_is_room(number - counted, self._bounds.body_seconds_max)
+                counted = number
+
         async def bounded() -> Message:
             nonlocal taken, is_coming
             # Why: asked for each part, because a route sets its own limit when the request has reached it.
             allowed: int = scope.get(_ROUTE_LIMIT, self._bounds.body_bytes_max)
             if declared > allowed:
                 raise _too_large(allowed)
+            await count(declared)
             # Why not always: what is there needs no timer, and after the body a stream waits here until its client goes.
             message = await (in_time() if is_coming and not is_whole(scope) else receive())
             if message["type"] == "http.request":
                 taken += len(message.get("body", b""))
                 if taken > allowed:
                     raise _too_large(allowed)
+                await count(taken)
             is_coming = is_coming and bool(message.get("more_body"))
             return message
 
@@ -240,6 +258,13 @@ class Gate:
             return
         self._refusals.tell_rest_if_due()
         LOGGER.info("request", extra={"facts": facts})
+
+
+def _count_answer(holding: Holding, message: Message) -> None:
+    """Have a request hold its answer, or the part of it that is sent, in place of what was read for it."""
+    number = len(message.get("body", b""))
+    if number > FREE_BYTES or (holding.bytes and not message.get("more_body")):
+        holding.keep(number if number > FREE_BYTES else 0)
 
 
 def allow_body(request: Request, bytes_max: int) -> None:

@@ -5,7 +5,7 @@ import pwd
 import socket
 import sys
 from asyncio import Transport
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cached_property
 from ipaddress import ip_address
@@ -56,8 +56,10 @@ class Certificate(NamedTuple):
 class Peer:
     """The other end of one connection. Each is found out when it is asked for, once."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, *, when_taken: Callable[[Callable[[], None]], None] | None = None) -> None:
         self._transport = transport
+        self.when_taken = when_taken
+        """Calls what it is given once the client has taken what was written, or is gone; None where nobody tells."""
 
     def hang_up(self) -> None:
         """Close the connection, after what was written."""

@@ -1,4 +1,4 @@
-"""How many of something there are at once, in all and of each caller: connections, watches, answers that are waited for.
+"""How many of something there are at once, in all and of each caller: connections, watches, answers that are waited for, bytes.
 
 One caller never has all places, so that nobody keeps everybody else from theirs; and who has all of their own is told that
 first, and not how many the others have.
@@ -44,26 +44,26 @@ class Places:
         """Return how many one caller has."""
         return self._taken[who]
 
-    def enter(self, who: str) -> Full | None:
-        """Count one that is there, whether it has a place or not, until `leave`; return why it has none, or None."""
+    def enter(self, who: str, number: int = 1) -> Full | None:
+        """Count one that is there, or some, whether there are places or not, until `leave`; return why there are too few."""
         with self._lock:
-            full = self._full(who)
-            self._count(who, 1)
+            full = self._full(who, number)
+            self._count(who, number)
             return full
 
-    def take(self, who: str) -> Full | None:
-        """Take a place, until `leave`; or return why there is none, and then nothing is taken."""
+    def take(self, who: str, number: int = 1) -> Full | None:
+        """Take a place, or some, until `leave`; or return why there are too few, and then nothing is taken."""
         with self._lock:
-            full = self._full(who)
+            full = self._full(who, number)
             if full is None:
-                self._count(who, 1)
+                self._count(who, number)
             return full
 
-    def leave(self, who: str) -> None:
-        """Give a place back, or count one less."""
+    def leave(self, who: str, number: int = 1) -> None:
+        """Give a place back, or some, or count so many less."""
         with self._lock:
-            assert self._taken[who] > 0, "who leaves has entered"
-            self._count(who, -1)
+            assert self._taken[who] >= number, "who leaves has entered"
+            self._count(who, -number)
 
     @contextmanager
     def held(self, who: str, refusal: Callable[[Full], Exception]) -> Generator[None, None, None]:
@@ -76,10 +76,10 @@ class Places:
         finally:
             self.leave(who)
 
-    def _full(self, who: str) -> Full | None:
-        if who and self._taken[who] >= self.of_one:
+    def _full(self, who: str, number: int) -> Full | None:
+        if who and self._taken[who] + number > self.of_one:
             return Full.OF_ONE
-        return Full.OF_ALL if self._number >= self.of_all else None
+        return Full.OF_ALL if self._number + number > self.of_all else None
 
     def _count(self, who: str, more: int) -> None:
         self._number += more

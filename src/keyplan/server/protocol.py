@@ -67,6 +67,8 @@ class GatheringTransport(asyncio.Transport):
         self._part_bytes = 0
         self._written_bytes = 0
         self._progress_timer: asyncio.TimerHandle | None = None
+        self._is_full = False
+        self._when_taken: list[Callable[[], None]] = []
 
     def write(self, data: "bytes | bytearray | memoryview") -> None:
         """Send with what else is written in this turn."""
@@ -120,8 +122,24 @@ class GatheringTransport(asyncio.Transport):
         else:
             self.require_progress()
 
+    def set_full(self, *, is_full: bool) -> None:
+        """Know whether more waits to be taken than the event loop holds for a client, or no more."""
+        self._is_full = is_full
+        if not is_full:
+            calls, self._when_taken = self._when_taken, []
+            for call in calls:
+                call()
+
+    def when_taken(self, call: Callable[[], None]) -> None:
+        """Call once the client has taken what was written, but for what the event loop holds for each, or is gone."""
+        if self._is_full:
+            self._when_taken.append(call)
+        else:
+            call()
+
     def forget(self) -> None:
         """Require nothing more: the connection is gone."""
+        self.set_full(is_full=False)
         if self._progress_timer is not None:
             self._progress_timer.cancel()
             self._progress_timer = None
@@ -187,9 +205,11 @@ class BoundedProtocol(HttpToolsProtocol):
         """Begin to wait for the first request's head, unless there are too many connections."""
         unread = self._bounds.unread_seconds_max
         self._written = GatheringTransport(transport, self.loop, unread_seconds_max=unread)
+        # Why said: over TLS, event loops hold eight times as much before they let the writer wait.
+        transport.set_write_buffer_limits(high=_GATHERED_BYTES_MAX)
         super().connection_made(self._written)
         self.flow = _Reading(self._written, has_unparsed=lambda: bool(self._unparsed or self.pipeline))
-        self._peer = Peer(self._written)
+        self._peer = Peer(self._written, when_taken=self._written.when_taken)
         self._place = self._connections.place_of(self._ends(), self._peer)
         if self._connections.enter(self._place):
             self._wait(self._bounds.head_seconds_max)
@@ -287,7 +307,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Let the application wait for the client, and see that it takes what is written."""
         super().pause_writing()
+        self._written.set_full(is_full=True)
         self._written.require_progress()
+
+    def resume_writing(self) -> None:
+        """Let the application go on: the client has taken nearly all."""
+        super().resume_writing()
+        self._written.set_full(is_full=False)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""

@@ -11,7 +11,7 @@ import uvicorn
 
 from keyplan.apps.hepnos.service import build
 from keyplan.engine import open_engine
-from keyplan.server import Access, Application
+from keyplan.server import Access, Application, EdgeBounds
 
 __all__ = ["HepnosServer"]
 
@@ -21,10 +21,14 @@ _START_SECONDS_MAX: Final = 90.0
 class HepnosServer:
     """A server for a `with` block: `server.url`. Settings are those of the service, without its name."""
 
-    def __init__(self, settings: Mapping[str, str], *, access: Access | None = None) -> None:
+    def __init__(
+        self, settings: Mapping[str, str], *, access: Access | None = None, bounds: EdgeBounds | None = None
+    ) -> None:
         own = {f"hepnos.{name}": value for name, value in settings.items()}
         self._engine = open_engine("memory:")
-        self._application = Application.build(self._engine, {"hepnos": build}, settings=own, access=access)
+        self._application = Application.build(
+            self._engine, {"hepnos": build}, settings=own, access=access, bounds=bounds
+        )
         config = uvicorn.Config(
             self._application.asgi, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=5
         )

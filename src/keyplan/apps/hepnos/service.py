@@ -5,6 +5,7 @@ packed operations on many at once. Forms and routes: docs/reference/hepnos-http.
 file each caller has databases of what they are granted: `service_callers.py`.
 """
 
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -39,13 +40,27 @@ from keyplan.engine import Commit, Delete, DeleteRange, Guard, KeyAbsent, KeyRan
 from keyplan.errors import AccessDeniedError, InvalidInputError
 from keyplan.operations import Answered, Operation, described, operations_of
 from keyplan.ring import RING_KEY, RingEngine
-from keyplan.server import AnswerError, CallerStore, Refusal, Responder, Service, ServiceContext, allow_body, caller_of
+from keyplan.server import (
+    AnswerError,
+    CallerStore,
+    Excess,
+    ReadAllowance,
+    Refusal,
+    Responder,
+    Service,
+    ServiceContext,
+    allow_body,
+    caller_of,
+)
 from keyplan.settings import Setting, TextForm, of_service, read_settings
 
 __all__ = ["BODY_BYTES_MAX", "HepnosSettings", "build"]
 
 BODY_BYTES_MAX: Final = 64 << 20
-"""Why: a commit of ten thousand products of 4 KiB fits, and a hundred such requests at once fit into memory."""
+"""Why: a commit of ten thousand products of 4 KiB fits. How many are read at once, their caller's share says."""
+
+_FIRST_KEYS: Final = 4
+"""Keys whose values are read before it is known how large they are."""
 
 PAGE_BYTES_MAX: Final = 8 << 20
 """Why: a page is held in memory on both sides, and is read in the event loop where reads are local."""
@@ -222,7 +237,7 @@ class _ServedDatabases(DatabaseOperations):
 
     def get_values(self, kind: Kind, number: int, *, ring: str, keys: Sequence[bytes]) -> Sequence[bytes | None]:
         with self._snapshot(kind, number) as snapshot:
-            return snapshot.values(keys)
+            return _values_of(snapshot, keys)
 
     def page(
         self,
@@ -289,6 +304,26 @@ def _description(ring: RingEngine, number: int) -> bytes:
         found = snapshot.value(RING_KEY)
     assert found is not None
     return found
+
+
+def _values_of(snapshot: Snapshot, keys: Sequence[bytes]) -> list[bytes | None]:
+    """Return the values of keys, read in parts of about PAGE_BYTES_MAX. Raises AnswerError where who asks may hold no more."""
+    found: list[bytes | None] = []
+    allowance = ReadAllowance(_too_much_held, bytes_max=sys.maxsize)
+    # Why few: their values may be large; how large, is known of those that were read.
+    part_keys = _FIRST_KEYS
+    while len(found) < len(keys):
+        part = snapshot.values(keys[len(found) : len(found) + part_keys])
+        size = sum(len(value) for value in part if value is not None)
+        allowance.take_bytes(size)
+        found += part
+        part_keys = max(1, min(2 * part_keys, PAGE_BYTES_MAX * len(part) // (size + 1)))
+    return found
+
+
+def _too_much_held(_bytes_max: int, excess: Excess | None) -> AnswerError:
+    assert excess is not None, "a request is bounded by its caller's share alone"
+    return excess.answer
 
 
 def _page_of_pairs(

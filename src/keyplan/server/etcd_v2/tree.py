@@ -22,6 +22,8 @@ from keyplan.server.etcd_v2.records import (
     unpack_directory,
     unpack_file,
 )
+from keyplan.server.holding import Excess
+from keyplan.server.places import Full
 from keyplan.server.reading import ReadAllowance
 
 __all__ = [
@@ -248,7 +250,10 @@ _READ_AT_ONCE: Final = 200
 """Paths of a listing whose values are read with one call. Why not all: they would be in memory before they are counted."""
 
 
-def _too_much_read(bytes_max: int) -> KeysFailure:
+def _too_much_read(bytes_max: int, excess: Excess | None) -> KeysFailure:
+    if excess is not None:
+        code = Code.INVALID_FORM if excess.full is Full.OF_ONE else Code.RAFT_INTERNAL
+        return KeysFailure(code, f"keyplan: {excess.sentence}", is_refusal=True)
     problem = f"keyplan: the listing reads more than {bytes_max >> 20} MiB: list its directories one by one"
     return KeysFailure(Code.INVALID_FORM, problem)
 

@@ -19,6 +19,8 @@ from keyplan.errors import (
 )
 from keyplan.grpc_status import GrpcStatus
 from keyplan.server.etcd_member import NO_SPACE
+from keyplan.server.holding import Excess
+from keyplan.server.places import Full
 
 __all__ = ["PERMISSION_DENIED", "CallFailure", "failure_of", "too_much_read"]
 
@@ -64,8 +66,11 @@ class CallFailure(Exception):  # noqa: N818 # it is an answer, not an error of k
         return {"error": {"grpc_code": int(self.code), "http_code": self.status, "message": self.message}}
 
 
-def too_much_read(bytes_max: int) -> CallFailure:
-    """Return the failure of a call that reads more than one may."""
+def too_much_read(bytes_max: int, excess: Excess | None) -> CallFailure:
+    """Return the failure of a call that reads more than one may, or than its caller may hold."""
+    if excess is not None:
+        code = GrpcStatus.RESOURCE_EXHAUSTED if excess.full is Full.OF_ONE else GrpcStatus.UNAVAILABLE
+        return CallFailure(code, f"keyplan: {excess.sentence}")
     problem = f"keyplan: the call reads more than {bytes_max >> 20} MiB: ask for less at once, with a limit"
     return CallFailure(GrpcStatus.RESOURCE_EXHAUSTED, problem)
 
