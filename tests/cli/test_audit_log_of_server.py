@@ -128,5 +128,10 @@ def test_a_server_that_tells_a_line_twice_is_not_listened_to_for_ever(log: Audit
         list(repeating.records())
 
 
+def test_who_does_not_reach_a_log_is_told_of_the_log_and_of_no_registry() -> None:
+    with HttpAuditLog("http://127.0.0.1:1") as log, pytest.raises(EngineUnavailableError, match="audit log over http"):
+        next(log.records())
+
+
 def _noted(log: AuditLog, number: int) -> None:
     log.append(Event.DONE, who="ada", act="note", subject=str(number)).result()

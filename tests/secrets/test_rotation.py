@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from keyplan import Secret, SecretKeys
+from keyplan import Layout, Secret, SecretKeys, Table
 from keyplan.engine import Commit, Engine, MemoryEngine, Put, WrappedEngine
 from keyplan.errors import InvalidArgumentError, InvalidInputError, LayoutError, StoppedError, TargetTakenError
 from keyplan.jobs import Progress
@@ -151,6 +151,33 @@ def test_what_is_stopped_stands_open_and_goes_on_where_it_was(monkeypatch: pytes
         assert report.records < 19
         assert set(by_key(engine)) == {"new"}
         assert open_jobs(engine) == []
+
+
+class Two(Layout, root="/two/", sealed_as="Two"):
+    packed = Table("packed/{name}", key=str, value=Account, form="msgpack")
+    words = Table("words/{name}", key=str, value=Secret[str])
+
+
+class Three(Layout, root="/two/", sealed_as="Two"):
+    accounts = Table("accounts/{name}", key=str, value=Account)
+    packed = Table("packed/{name}", key=str, value=Account, form="msgpack")
+    words = Table("words/{name}", key=str, value=Secret[str])
+
+
+def test_a_rotation_of_a_layout_that_has_grown_passes_over_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keyplan.maintenance.secret_rotation._BATCH_RECORDS_MAX", 4)
+    with MemoryEngine() as engine:
+        grown = Three(Store(engine))
+        grown.accounts.insert("ada", account())
+        for number in range(12):
+            grown.packed.insert(f"p{number}", account())
+        with pytest.raises(StoppedError):
+            rotate_secrets(store := Store(engine, secrets=NEW), Two(store), stop=Stopping(4))
+        [job] = open_jobs(engine)
+        assert job.kind is JobKind.ROTATION
+        rotate_secrets(store := Store(engine, secrets=NEW), Three(store))
+        counts = {each.table: each for each in secret_counts(engine, Three.bound())}
+        assert (counts["accounts"].clear, counts["packed"].clear) == (0, 0)
 
 
 def test_a_rotation_to_another_key_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,6 +240,17 @@ def test_the_settings_file_names_the_keys(run: Shell, tmp_path: Path, monkeypatc
     assert run(*shlex.split(again[1])[1:]).code == 0
 
 
+def test_a_layout_without_secrets_has_none_to_rotate_wherever_the_keys_are_named(
+    run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("secrets", "new", "vault.keys", "--id", "one")
+    monkeypatch.setenv("KEYPLAN_LAYOUT", "keyplan.maintenance:SecretRotations")
+    answers = [run("secrets", "rotate", "--secrets", "vault.keys")]
+    Path("keyplan.toml").write_text('secrets = "vault.keys"\n')
+    answers.append(run("secrets", "rotate"))
+    assert [(each.code, each.out) for each in answers] == [(0, "0 of 0 records sealed anew with one\n")] * 2
+
+
 def test_damage_is_counted(run: Shell) -> None:
     with keyplan.open("lmdb:./vault.kv") as store:
         value = stored(store.engine)[ADA]

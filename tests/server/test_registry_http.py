@@ -1,5 +1,6 @@
 """The HTTP contract of the key space registry (keyspaces.md 1.9 and the cases of section 6), route by route."""
 
+import re
 from typing import Any
 
 import httpx
@@ -7,6 +8,7 @@ import pytest
 
 from keyplan.engine import Commit, Delete, Engine, Put
 from keyplan.keyspace import KeySpaceRegistry
+from keyplan.server.keyspaces import DESCRIPTION
 from tests.server.conftest import Ask, ManualClock
 
 ORDERS = {"name": "orders", "application": "shop"}
@@ -24,6 +26,17 @@ def put(engine: Engine, *raw_keys: str) -> None:
 
 
 # ---- create ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["shop", "a/b.c", "r\u00e4ksm\u00f6rg\u00e5s", "two words", "a*", "x\n", "\u00a0x", "\x7f", "x" * 129],
+)
+def test_the_description_says_which_applications_are_taken(shop: Ask, given: str) -> None:
+    said = DESCRIPTION["components"]["schemas"]["KeySpaceCreation"]["properties"]["application"]
+    is_described = bool(re.fullmatch(said["pattern"], given)) and len(given) <= said["maxLength"]
+    status = shop("POST", "/keyspaces", {**ORDERS, "application": given}).status_code
+    assert status == (201 if is_described else 400)
 
 
 def test_ac16_a_key_space_is_made_with_the_first_prefix(shop: Ask) -> None:

@@ -152,7 +152,8 @@ def _carried_out(
 ) -> RotationReport:
     keys = secrets_of_option(at.secrets, at.config)
     replaced = {} if keys is None else {"secrets": keys.from_any_folder()}
-    with at.opened() as open_layout:
+    # Why named: of a layout without secrets no other keys are asked for than those that are named.
+    with at._replace(secrets=replaced.get("secrets", at.secrets)).opened() as open_layout:
 
         def total() -> int:
             every = open_layout.bound.tables.values()

@@ -7,7 +7,7 @@ application that took it for "no registry" would write to its default prefix for
 
 import json
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import httpx
 
@@ -24,10 +24,7 @@ from keyplan.errors import (
 )
 from keyplan.operations import Asked
 
-__all__ = ["ENGINE", "Conversation", "HttpClient"]
-
-ENGINE: Final = "registry over http"
-"""What errors name as the engine."""
+__all__ = ["Conversation", "HttpClient"]
 
 _TIMEOUT_SECONDS: Final = 10.0
 
@@ -45,9 +42,13 @@ _KINDS.pop("not_found")  # Why: the server's word for a route that it does not h
 
 
 class Conversation:
-    """A server by its URL: http://HOST:PORT, https://HOST, or unix:PATH. Safe for use by several threads."""
+    """A server by its URL: http://HOST:PORT, https://HOST, or unix:PATH. Safe for use by several threads.
 
-    def __init__(self, url: str, *, token: str | None, timeout_seconds: float, verify: Any) -> None:
+    `engine` is what errors name as the engine: what is asked for there.
+    """
+
+    def __init__(self, url: str, *, engine: str, token: str | None, timeout_seconds: float, verify: Any) -> None:
+        self.engine = engine
         self._url = url
         headers = {"Accept": "application/json", "User-Agent": "keyplan"}
         if token:
@@ -94,7 +95,7 @@ class Conversation:
             raise self._unanswered(asked.method, error) from error
         except RuntimeError as error:
             if self._client.is_closed:  # before anything was sent
-                raise EngineUnavailableError(engine=ENGINE, problem="the client was closed") from error
+                raise EngineUnavailableError(engine=self.engine, problem="the client was closed") from error
             raise
         if not answer.is_success:
             raise self._failure(asked.method, answer)
@@ -103,8 +104,8 @@ class Conversation:
         except (ValueError, RecursionError) as error:
             if asked.method != "GET":
                 # Why: something has answered that it was done, and what was done cannot be read.
-                raise CommitOutcomeUnknownError(engine=ENGINE, mutations=1) from error
-            raise EngineUnavailableError(engine=ENGINE, problem=f"{self._url} did not answer in JSON") from error
+                raise CommitOutcomeUnknownError(engine=self.engine, mutations=1) from error
+            raise EngineUnavailableError(engine=self.engine, problem=f"{self._url} did not answer in JSON") from error
 
     def _request(self, asked: Asked, extra: dict[str, Any]) -> httpx.Request:
         """Put a request together. Raises InvalidInputError for what no URL or no JSON can say; nothing was sent then."""
@@ -120,8 +121,8 @@ class Conversation:
     def _unanswered(self, method: str, error: httpx.RequestError) -> KeyplanError:
         if method == "GET" or isinstance(error, _NEVER_SENT):
             problem = f"{self._url}: {str(error) or type(error).__name__}"
-            return EngineUnavailableError(engine=ENGINE, problem=problem)
-        return CommitOutcomeUnknownError(engine=ENGINE, mutations=1)
+            return EngineUnavailableError(engine=self.engine, problem=problem)
+        return CommitOutcomeUnknownError(engine=self.engine, mutations=1)
 
     def _failure(self, method: str, answer: httpx.Response) -> KeyplanError:
         status = answer.status_code
@@ -135,8 +136,8 @@ class Conversation:
             return InvalidInputError(source=self._url, problem=f"{message} ({code})")
         # Why also 503 without a code of ours: proxies answer so for a server that broke off in the middle of its work.
         if status >= 500 and method != "GET" and not (status == 503 and code):
-            return CommitOutcomeUnknownError(engine=ENGINE, mutations=1)
-        return EngineUnavailableError(engine=ENGINE, problem=f"{self._url} answered {status}")
+            return CommitOutcomeUnknownError(engine=self.engine, mutations=1)
+        return EngineUnavailableError(engine=self.engine, problem=f"{self._url} answered {status}")
 
 
 class HttpClient:
@@ -145,10 +146,15 @@ class HttpClient:
     `url` is http://HOST:PORT, https://HOST or unix:PATH. `verify` is an ssl.SSLContext for a private authority.
     """
 
+    engine_name: ClassVar[str]
+    """What its errors name as the engine."""
+
     def __init__(
         self, url: str, *, token: str | None = None, timeout_seconds: float = _TIMEOUT_SECONDS, verify: Any = True
     ) -> None:
-        self.conversation = Conversation(url, token=token, timeout_seconds=timeout_seconds, verify=verify)
+        self.conversation = Conversation(
+            url, engine=self.engine_name, token=token, timeout_seconds=timeout_seconds, verify=verify
+        )
 
     def close(self) -> None:
         """Close the connections. Closing twice is harmless."""

@@ -25,6 +25,8 @@ class HttpKeySpaces(HttpClient, Remote, RegistryOperations):
     UnauthorizedError for what can go wrong on the way. Nothing is sent twice.
     """
 
+    engine_name = "registry over http"
+
     def create(
         self,
         name: str,
@@ -52,7 +54,8 @@ class HttpKeySpaces(HttpClient, Remote, RegistryOperations):
         # Why not as the others: only the status tells whether it is new.
         operation = _OPERATIONS["create"]
         status, found = self.send(operation, asked)
-        return Ensured(read_done(operation, lambda: KeySpace.from_json(found)), status == 201)
+        made = read_done(operation, lambda: KeySpace.from_json(found), engine=self.engine_name)
+        return Ensured(made, status == 201)
 
     def header(self) -> Header | None:
         try:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-from keyplan.client.conversation import ENGINE, Conversation
+from keyplan.client.conversation import Conversation
 from keyplan.errors import CommitOutcomeUnknownError, InvalidInputError
 from keyplan.operations import Operation, ask, operations_of, read_answer
 
@@ -35,7 +35,7 @@ class Remote:
         Raises CommitOutcomeUnknownError when the answer says that a change was made, and cannot be read.
         """
         _, found = self.send(operation, arguments)
-        return read_done(operation, lambda: read_answer(operation, found))
+        return read_done(operation, lambda: read_answer(operation, found), engine=self.conversation.engine)
 
     def send(self, operation: Operation, arguments: Mapping[str, Any]) -> tuple[int, Any]:
         """Send the request of an operation, and return the status and the JSON of its success."""
@@ -54,11 +54,11 @@ def _method(operation: Operation) -> Callable[..., Any]:
     return cast("Callable[..., Any]", method)
 
 
-def read_done(operation: Operation, read: Callable[[], T]) -> T:
+def read_done(operation: Operation, read: Callable[[], T], *, engine: str) -> T:
     """Return what is read of an answer. Raises CommitOutcomeUnknownError when it cannot be and the operation changes things."""
     try:
         return read()
     except InvalidInputError as error:
         if operation.changes:
-            raise CommitOutcomeUnknownError(engine=ENGINE, mutations=1) from error
+            raise CommitOutcomeUnknownError(engine=engine, mutations=1) from error
         raise

@@ -26,7 +26,7 @@ from keyplan.keyspace.forms import (
     PrefixFilter,
 )
 from keyplan.keyspace.listing import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
-from keyplan.keyspace.records import HEX_GIVEN_PATTERN, NAME_PATTERN, Quota, State
+from keyplan.keyspace.records import APPLICATION_PATTERN, HEX_GIVEN_PATTERN, NAME_PATTERN, Quota, State
 from keyplan.keyspace.removal import SweepProgress
 from keyplan.keyspace.roles import Registry
 from keyplan.operations import (
@@ -106,7 +106,15 @@ class KeySpaceOperations(Registry):
     def create(
         self,
         name: Annotated[str, Schema(pattern=NAME_PATTERN)],
-        application: Annotated[str, Schema(minLength=1, maxLength=128)],
+        application: Annotated[
+            str,
+            Schema(
+                "Who is to own it: no blank, no star, and nothing that does not print.",
+                pattern=APPLICATION_PATTERN,
+                minLength=1,
+                maxLength=128,
+            ),
+        ],
         *,
         description: Annotated[str, Schema(maxLength=4096)] = "",
         prefix: Annotated[

@@ -15,6 +15,7 @@ from keyplan.errors import CorruptionError, InvalidKeyError, InvalidRecordError
 from keyplan.operations import Schema
 
 __all__ = [
+    "APPLICATION_PATTERN",
     "BOUND",
     "COUNT",
     "GENERATION_MAX",
@@ -52,6 +53,8 @@ PREFIX_TEXT_BYTES_MAX: Final = 255
 """Why: a prefix stands in the registry's keys, and those fit LMDB's 511 bytes."""
 
 
+APPLICATION_PATTERN: Final = r"^[^\s*\u0000-\u001f\u007f]+$"
+"""What every new application's name is like. Why more than they are: no regular expression knows all that does not print."""
 NAME_PATTERN: Final = "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
 """Names of key spaces, as a regular expression of JSON Schema."""
 

@@ -10,6 +10,7 @@ goes on where it was, or begins anew, to the same end.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 from typing import Final, NamedTuple
 
 from msgspec import structs
@@ -120,18 +121,25 @@ def _with_secrets(bound: BoundLayout) -> list[tuple[BoundTable, TableSeal]]:
     return [(table, table.seal) for table in tables if table.seal is not None]
 
 
+def _places_of(tables: Sequence[tuple[BoundTable, TableSeal]]) -> str:
+    """Return what names the tables, the beginnings of their keys, and where their secrets stand."""
+    said = [(table.name, table.keys.range(())[0], repr(seal.form.secrets)) for table, seal in tables]
+    return sha256(repr(said).encode()).hexdigest()
+
+
 # ---- the rotation --------------------------------------------------------------------------------------------------------
 
 
 class SecretRotation(JobRecord, frozen=True, kw_only=True):
     """A rotation that is under way: the key that it seals with, and what it has gone through: tables, and keys of `table`.
 
-    One without a key opens: it leaves the secrets in clear.
+    One without a key opens: it leaves the secrets in clear. `places` says of which tables it seals what, in their order.
     """
 
     key_id: str
     table: str = ""
     cursor: bytes = b""
+    places: str = ""
 
 
 class SecretRotations(Layout, root=b"\x00ks"):
@@ -182,8 +190,9 @@ def rotate_secrets(
     has another current key is found by `secret_counts`, and by the next rotation. A record that does not open, or whose key is
     not known, is named in the report and left as it is. Nothing else of a record changes, not a byte; watches see a change.
 
-    One process does it. Interrupted, it goes on where it was when this is called again with the same current key; by another
-    one it begins anew. When `stop` is set it ends between two batches, with StoppedError. `records_per_second` bounds the pace;
+    One process does it. Interrupted, it goes on where it was when this is called again with the same current key, for the same
+    secrets of the layout; otherwise it begins anew. When `stop` is set it ends between two batches, with StoppedError.
+    `records_per_second` bounds the pace;
     `progress` is called after each batch; `command` are the words behind `keyplan` that go on with it, for who looks at the
     store's jobs.
 
@@ -308,8 +317,10 @@ class _Rotation:
         names = [each.name for each, _ in tables]
         earlier: SecretRotation | None = seen.record
         key_id = self._direction.key_id
-        is_same = earlier is not None and earlier.key_id == key_id and earlier.table in ("", *names)
-        record = earlier if earlier is not None and is_same else SecretRotation(key_id=key_id)
+        # Why the places too: a table or a field that has come since would lie before the position, and be passed over.
+        fresh = SecretRotation(key_id=key_id, places=_places_of(tables))
+        is_same = earlier is not None and (earlier.key_id, earlier.places) == (key_id, fresh.places)
+        record = earlier if earlier is not None and is_same else fresh
         begin = partial(Job[SecretRotation].begin, lost=self._lost, clock=clock, stops=self._stops)
         try:
             job = begin(self._engine, seen, begun(record, command=command, clock=clock), table.form)
