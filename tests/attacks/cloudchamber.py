@@ -109,7 +109,7 @@ def write(attacker: Attacker) -> Answer:
         found = CloudChamber(Store(attacker.world.engine)).workloads.versioned(attacker.place.keyspace)
     # Why told of the revision: it is no secret that must hold.
     match = {"If-Match": f'"{found.revision if found else 1}"', "Content-Type": "application/json"}
-    return attacker.ask("PUT", path_of(attacker), b'{"name":"stolen"}', **match)
+    return attacker.ask("PUT", path_of(attacker), b'{"affinity":"Weak_Affinity"}', **match)
 
 
 @ROW.attack("delete", writes=True)

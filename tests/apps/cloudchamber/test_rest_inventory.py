@@ -181,6 +181,8 @@ def etag_of(answer: httpx.Response) -> dict[str, str]:
 
 def test_a_workload_is_created_read_replaced_and_deleted_under_its_etag(web: Web) -> None:
     with web.as_user() as admin:
+        other = 'CloudChamber: the workload\'s name is "Other", and the path\'s "Shop": leave it out\n'
+        assert said(admin.post("/api/workloads/Shop", json={"name": "Other"})) == (400, other)
         made = admin.post("/api/workloads/Shop", json={"affinity": "Strong_Affinity"})
         assert said(made) == (200, 'Workload "Shop" created')
         assert web.raw("/CloudChamber/V0.1/workloads/Shop") == b'{"name":"Shop","affinity":"Strong_Affinity"}'
@@ -193,6 +195,7 @@ def test_a_workload_is_created_read_replaced_and_deleted_under_its_etag(web: Web
         assert match == etag_of(made)
         replaced = admin.put("/api/workloads/Shop", json={"name": "Shop", "newer": 1}, headers=match)
         assert replaced.json() == {"name": "Shop", "newer": 1}
+        assert said(admin.put("/api/workloads/Shop", json={"name": "Other"}, headers=match)) == (400, other)
         assert said(admin.put("/api/workloads/Shop", json={}, headers=match)) == (
             409,
             'CloudChamber: workload "shop" has a newer version than expected\n',

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote_to_bytes
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 from keyplan.apps.cloudchamber.accounts import Accounts
 from keyplan.apps.cloudchamber.changes import ChangeFeed
@@ -383,13 +383,50 @@ class _AnyCaseRoute(OperationRoute):
         return (match, child) if is_it else (Match.NONE, {})
 
 
+class _UncleanRoute(BaseRoute):
+    """Leads from a path below /api with empty parts or dots in it to the one without, as the original's router does.
+
+    Why: its PowerShell client asks for //api/stepper when it sets the mode, and follows.
+    """
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        raw_path = _raw_path_of(scope)
+        is_it = _cleaned(raw_path) != raw_path and _cleaned(raw_path).lower().startswith(b"/api/")
+        return (Match.FULL if is_it else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        query: bytes = scope["query_string"]
+        place = _cleaned(_raw_path_of(scope)) + (b"?" + query if query else b"")
+        await Response(status_code=301, headers={"Location": place.decode("latin-1")})(scope, receive, send)
+
+
+def _raw_path_of(scope: Scope) -> bytes:
+    """The path as it was sent: a slash that is written as %2F is a part of a name."""
+    raw_path: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    return raw_path.partition(b"?")[0]
+
+
+def _cleaned(raw_path: bytes) -> bytes:
+    """A path without empty parts and dots."""
+    if b"//" not in raw_path and b"/." not in raw_path:
+        return raw_path
+    parts: list[bytes] = []
+    for part in raw_path.split(b"/"):
+        if part == b"..":
+            del parts[-1:]
+        elif part not in {b"", b"."}:
+            parts.append(part)
+    return b"/" + b"/".join(parts) + (b"/" if parts and raw_path.endswith(b"/") else b"")
+
+
 def routes_of(web: WebServer, resources: Iterable[type[Resource]]) -> list[BaseRoute]:
-    """Return the routes of resources, and one for every other path below /api: nothing is there, in whatever method."""
+    """Return the routes of resources, and those of every other path below /api: nothing is there, in whatever method."""
 
     async def nothing(_request: Request) -> Response:
         return _refused(no_such_page())
 
     return [
+        _UncleanRoute(),
         *(route for kind in resources for route in ChamberResponder(web, kind).routes(operations_of(kind).values())),
         Route("/api/{rest:path}", nothing, methods=_METHODS),
     ]

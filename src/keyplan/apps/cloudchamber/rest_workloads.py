@@ -8,7 +8,7 @@ from typing import Annotated
 
 from keyplan.apps.cloudchamber.namespace_store import DeletePolicy, PartsExistError
 from keyplan.apps.cloudchamber.records import Workload
-from keyplan.apps.cloudchamber.refusals import RefusedError, not_found, quoted
+from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, not_found, quoted
 from keyplan.apps.cloudchamber.rest_bodies import (
     Difference,
     DifferenceList,
@@ -108,9 +108,11 @@ def _difference(found: InstanceDifference) -> Difference:
 
 
 def _named(workload: Workload, name: str) -> Workload:
-    """The workload with its name, where none was given."""
-    if workload.name:
+    """The workload with its name, where none was given. Raises RefusedError (400) for another name than the path's."""
+    if workload.name == name:
         return workload
+    if workload.name:
+        raise invalid(f"the workload's name is {quoted(workload.name)}, and the path's {quoted(name)}: leave it out")
     return Workload(
         name=name,
         affinity=workload.affinity,
