@@ -131,6 +131,21 @@ def test_earlier_definitions_are_listed_and_shown_by_command(runm: Runm, tmp_pat
     assert runm("definition", "history", "runm.image", "--number", "7")[0] == 5
 
 
+def test_an_object_is_got_by_its_name_alone_where_it_is_the_only_one(runm: Runm) -> None:
+    runm("partition", "create", document=f"name: part0\nuuid: {WEST}")
+    for kind in ("runm.image", "runm.machine"):
+        assert runm("object", "create", document=f"object_type: {kind}\nname: {kind}")[0] == 0
+        assert runm("object", "create", document=f"object_type: {kind}\nname: both")[0] == 0
+    assert "Object Type: runm.machine" in runm("object", "get", "runm.machine")[1]
+    code, _, text = runm("object", "get", "both")
+    assert (code, text) == (
+        9,
+        "Error: 2 objects have the name both, of runm.image, runm.machine. Say which by --type.\n",
+    )
+    assert runm("object", "get", "both", "--type", "runm.image")[0] == 0
+    assert runm("object", "get", "nothing")[0] == 5
+
+
 def test_values_are_texts_as_json_writes_them_and_nothing_else_is_a_value() -> None:
     """S23."""
     document = read_document("{name: n, object_type: t, properties: {a: 1, b: 1.5, c: true, d: false, e: x, f: '1'}}")

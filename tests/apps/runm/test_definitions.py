@@ -219,8 +219,14 @@ def test_a_documents_permissions_are_kept_and_the_sessions_project_may_write() -
 @pytest.mark.parametrize(
     ("document", "text"),
     [
-        ("a: {permissions: [{permission: x}]}", "unknown permission string x. valid choices are [ r rw w]"),
-        ("a: {schema: {type: text}}", "invalid type 'text'. valid types are [string integer number boolean]"),
+        (
+            "a: {permissions: [{permission: x}]}",
+            "unknown permission string x. valid choices are [ r rw w] (property a)",
+        ),
+        (
+            "a: {schema: {type: text}}",
+            "invalid type 'text'. valid types are [string integer number boolean] (property a)",
+        ),
         ("a: {schema: {typ: string}}", None),
         ("a: {schema: {format: postcode}}", None),
         ("a: {schema: {pattern: '('}}", None),

@@ -74,6 +74,7 @@ def serve(
         is_isolated=own.isolate,
         is_registered=own.register,
         deleted_kept_seconds=own.keep_deleted,
+        metrics_listen=own.metrics_listen,
         object_types=tuple(object_type_of(text) for text in own.object_type or ()),
         provider_types=tuple(ProviderType(*code_and_text(text)) for text in own.provider_type or ()),
     )

@@ -15,6 +15,7 @@ from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.rendering import Shown
 from keyplan.cli import print_grid, print_json, print_text
 from keyplan.errors import InvalidInputError
+from keyplan.grpc_status import GrpcStatus
 
 __all__ = [
     "Context",
@@ -139,10 +140,22 @@ def own_context(context: typer.Context) -> Context:
 
 
 def object_named(own: Context, search: str, object_type: str) -> Any:
-    """The object of a UUID, or of a name where a type is given."""
-    if object_type and parsed_uuid(search) is None:
+    """The object of a UUID or a name. A name that several types have needs the type; raises EndedError without it."""
+    if parsed_uuid(search) is not None:
+        return own.client.metadata.object_get_by_uuid(uuid=search)
+    if object_type:
         return own.client.metadata.object_get_by_name(object_type_code=object_type, name=search)
-    return own.client.metadata.object_get_by_uuid(uuid=search)
+    found = list(own.client.metadata.object_find(any=[{"name_filter": {"name": search}}]))
+    if not found:
+        raise EndedError(int(GrpcStatus.NOT_FOUND), f"no object that this session sees has the name {search}.")
+    if len(found) > 1:
+        kinds = ", ".join(sorted({one.object_type for one in found}))
+        # Why not by type alone: a session of all projects sees one name in several.
+        hint = "Say which by --type" if len({one.object_type for one in found}) == len(found) else "Give its UUID"
+        raise EndedError(
+            int(GrpcStatus.FAILED_PRECONDITION), f"{len(found)} objects have the name {search}, of {kinds}. {hint}."
+        )
+    return found[0]
 
 
 class Paging(NamedTuple):

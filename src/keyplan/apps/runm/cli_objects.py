@@ -30,7 +30,7 @@ from keyplan.errors import InvalidInputError
 
 __all__ = ["objects", "providers"]
 
-ObjectArgument = Annotated[str, typer.Argument(help="A UUID; with --type, a name.")]
+ObjectArgument = Annotated[str, typer.Argument(help="A UUID, or a name; --type where several types have it.")]
 TypeOption = Annotated[str, typer.Option("--type", "-t", help="The type of the object of that name.")]
 
 objects, providers = command_group(), GROUPS["provider"]

@@ -52,6 +52,10 @@ class ServeOptions(NamedTuple):
         int,
         typer.Option("--keep-deleted", metavar="SECONDS", min=0, help="How long what is deleted can be restored."),
     ] = 0
+    metrics_listen: Annotated[
+        str | None,
+        typer.Option("--metrics-listen", metavar="HOST:PORT", help="Give figures for Prometheus there, over HTTP."),
+    ] = None
     object_type: ObjectTypeOption = None
     provider_type: Annotated[
         list[str] | None,

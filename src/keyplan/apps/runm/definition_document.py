@@ -11,7 +11,7 @@ from keyplan.apps.runm.identity import spelled_project
 from keyplan.apps.runm.patterns import is_pattern, pattern_of_others
 from keyplan.apps.runm.permission import READ, WRITE
 from keyplan.apps.runm.records import ObjectDefinition, PropertyPermission, PropertyPermissions
-from keyplan.apps.runm.refusal import invalid
+from keyplan.apps.runm.refusal import invalid, property_named
 from keyplan.apps.runm.start import default_schema
 
 __all__ = ["compiled_definition"]
@@ -75,7 +75,7 @@ def _property_schema(written: Mapping[str, Any], key: str) -> dict[str, Any]:
     given = {_SPELLINGS.get(name, name): value for name, value in written.items() if value is not None}
     known = {"type", "enum", "multiple_of", "pattern", "format", *_NUMBERS, *_COUNTS}
     require_known(given, known, "property's schema")
-    schema: dict[str, Any] = {"type": _types(given.get("type"))}
+    schema: dict[str, Any] = {"type": _types(given.get("type"), key)}
     if "enum" in given:
         schema["enum"] = _enum(given["enum"], key)
     if "multiple_of" in given:
@@ -95,16 +95,16 @@ def _property_schema(written: Mapping[str, Any], key: str) -> dict[str, Any]:
     return schema
 
 
-def _types(given: Any) -> list[str]:
+def _types(given: Any, key: str) -> list[str]:
     """Always a list; without a type, every scalar."""
     if given is None:
         return list(_TYPES)
     names = given if isinstance(given, list) else [given]
     for name in names:
         if name not in _TYPES:
-            raise invalid(f"invalid type '{name}'. valid types are [{' '.join(_TYPES)}]")
+            raise invalid(f"invalid type '{name}'. valid types are [{' '.join(_TYPES)}] ({property_named(key)})")
     if not names or len(set(names)) < len(names):
-        raise invalid("a type is named once.")
+        raise invalid(f"a type of {key} is named once.")
     return list(names)
 
 
@@ -150,5 +150,5 @@ def _permission(given: Mapping[str, Any], key: str) -> PropertyPermission:
         raise invalid(f"project, role and permission of {key} are texts.")
     code = texts["permission"]
     if code not in _PERMISSIONS:
-        raise invalid(f"unknown permission string {code}. valid choices are [ r rw w]")
+        raise invalid(f"unknown permission string {code}. valid choices are [ r rw w] ({property_named(key)})")
     return PropertyPermission(spelled_project(texts["project"]), texts["role"], _PERMISSIONS[code])

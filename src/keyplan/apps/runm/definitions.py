@@ -12,7 +12,7 @@ from keyplan.apps.runm.layout import ObjectSubType, PartitionSubType, PartitionT
 from keyplan.apps.runm.permission import READ, WRITE
 from keyplan.apps.runm.read_ahead import Scope, fallbacks_of
 from keyplan.apps.runm.records import ObjectDefinition, PropertyPermissions
-from keyplan.apps.runm.refusal import already_exists, invalid, missing
+from keyplan.apps.runm.refusal import already_exists, invalid, missing, property_named
 from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.versions import keep_version
 
@@ -122,10 +122,13 @@ def remove(deployment: Deployment, caller: Caller, scope: Scope) -> bool:
 def checked_permissions(permissions: tuple[PropertyPermissions, ...]) -> None:
     """Raise RefusedError, INVALID_ARGUMENT, for a permission that is none, and for two lists of one key."""
     keys = [one.key for one in permissions]
-    if len(set(keys)) < len(keys) or "" in keys:
-        raise invalid("property permissions have each a key, and no two the same.")
-    if any(not 0 <= entry.permission <= READ | WRITE for one in permissions for entry in one.permissions):
-        raise invalid("a permission is 0 (none), 1 (read), 2 (write) or 3 (both).")
+    if "" in keys:
+        raise invalid("property permissions have each a key.")
+    for one in permissions:
+        if keys.count(one.key) > 1:
+            raise invalid(f"permissions of {property_named(one.key)} stand in one list, not in several.")
+        if not all(0 <= entry.permission <= READ | WRITE for entry in one.permissions):
+            raise invalid(f"a permission of {property_named(one.key)} is 0 (none), 1 (read), 2 (write) or 3 (both).")
 
 
 def pointers(runm: Runm) -> Iterator[tuple[Scope, UUID]]:

@@ -13,6 +13,7 @@ from keyplan.apps.runm import definition_calls, front_calls, object_calls, parti
 from keyplan.apps.runm.authorizer import Admission, Authorizer
 from keyplan.apps.runm.calls import Handler, Performer, handlers_of, performer
 from keyplan.apps.runm.deployment import Deployment
+from keyplan.apps.runm.figures import Figures
 from keyplan.apps.runm.logs import CALL, LOGGER
 from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
 from keyplan.apps.runm.refusal import RefusedError, denied, invalid
@@ -48,7 +49,7 @@ STATUS_CODES: Final[Mapping[int, grpc.StatusCode]] = {code.value[0]: code for co
 class Dispatcher:
     """The handlers of both services for one deployment. `closing` ends streams that would not end by themselves.
 
-    `audit` notes the calls that change something; `refusals` has a line for each call that is refused.
+    `audit` notes the calls that change something; `refusals` has a line for each call that is refused; `figures` counts all.
     """
 
     def __init__(
@@ -57,7 +58,9 @@ class Dispatcher:
         closing: Event,
         authorizer: Authorizer | None = None,
         audit: ServiceAudit | None = None,
+        figures: Figures | None = None,
     ) -> None:
+        self._figures = figures
         self.refusals = Refusals()
         self._deployment = deployment
         self._audit = audit or ServiceAudit()
@@ -83,8 +86,15 @@ class Dispatcher:
         call = _SpokenCall(service, handler.declared, self.refusals)
         perform = performer(self._deployment, handler)
         if handler.declared.is_stream:
-            return grpc.unary_stream_rpc_method_handler(self._streaming(call, perform))
-        return grpc.unary_unary_rpc_method_handler(self._answering(call, perform))
+            stream = self._streaming(call, perform)
+            return grpc.unary_stream_rpc_method_handler(
+                stream if self._figures is None else _counted_stream(self._figures, call, stream)
+            )
+        answer = self._answering(call, perform)
+        clock = self._deployment.clock
+        return grpc.unary_unary_rpc_method_handler(
+            answer if self._figures is None else _counted_answer(self._figures, call, answer, clock)
+        )
 
     def _answering(self, call: "_SpokenCall", perform: Performer) -> Callable[[bytes, grpc.ServicerContext], bytes]:
         def answer(raw: bytes, context: grpc.ServicerContext) -> bytes:
@@ -149,6 +159,44 @@ class Dispatcher:
         return self._authorizer.admitted(context, call.declared)
 
 
+_Answer = Callable[[bytes, grpc.ServicerContext], bytes]
+_Stream = Callable[[bytes, grpc.ServicerContext], Iterator[bytes]]
+
+
+def _counted_answer(figures: Figures, call: "_SpokenCall", answer: _Answer, clock: Clock) -> _Answer:
+    def counted(raw: bytes, context: grpc.ServicerContext) -> bytes:
+        begun, is_over = clock.monotonic(), False
+        try:
+            message = answer(raw, context)
+            is_over = True
+            return message
+        finally:
+            status = GrpcStatus.OK if is_over else _ended_with(context)
+            figures.ended(call.path, status, clock.monotonic() - begun)
+
+    return counted
+
+
+def _counted_stream(figures: Figures, call: "_SpokenCall", stream: _Stream) -> _Stream:
+    def counted(raw: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        is_over = False
+        with figures.stream():
+            try:
+                yield from stream(raw, context)
+                is_over = True
+            finally:
+                figures.ended(call.path, GrpcStatus.OK if is_over else _ended_with(context))
+
+    return counted
+
+
+def _ended_with(context: grpc.ServicerContext) -> GrpcStatus:
+    """The status of a call that was aborted, or whose client has left."""
+    spoken: Any = context  # Why: the stubs leave it out.
+    code = spoken.code()
+    return GrpcStatus.CANCELLED if code is None else GrpcStatus(code.value[0])
+
+
 class _Standing:
     """Whether who asked for a stream is still admitted as they were: looked at once in LOOK_SECONDS, however much it sends."""
 
@@ -183,7 +231,7 @@ class _SpokenCall:
     def __init__(self, service: str, declared: Rpc, refusals: Refusals) -> None:
         self.declared = declared
         self._refusals = refusals
-        self._path = f"{service}/{declared.name}"
+        self.path = f"{service}/{declared.name}"
         self._request_class = getattr(messages, declared.request)
 
     def parsed(self, raw: bytes) -> Any:
@@ -210,7 +258,7 @@ class _SpokenCall:
             LOGGER.error("a call failed", exc_info=error)
         if status in REFUSALS:
             who = error.who if isinstance(error, RefusedError) else ""
-            self._refusals.tell(context, self._path, status, who, text[:_TEXT_MAX])
+            self._refusals.tell(context, self.path, status, who, text[:_TEXT_MAX])
         elif LOGGER.isEnabledFor(CALL):
             self.log(request, status)
         context.abort(STATUS_CODES[status], text[:_TEXT_MAX])
@@ -220,4 +268,4 @@ class _SpokenCall:
         kind = "change" if self.declared.changes else "read"
         session = getattr(request, "session", None)
         user, partition = ("", "") if session is None else (session.user, session.partition)
-        LOGGER.log(CALL, "%s %s: user %r, partition %r: %s", kind, self._path, user, partition, status.name)
+        LOGGER.log(CALL, "%s %s: user %r, partition %r: %s", kind, self.path, user, partition, status.name)

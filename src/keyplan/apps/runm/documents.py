@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from keyplan.apps.runm.records import Property
-from keyplan.apps.runm.refusal import invalid, missing
+from keyplan.apps.runm.refusal import invalid, missing, property_named
 
 __all__ = [
     "DOCUMENT_BYTES_MAX",
@@ -133,7 +133,7 @@ def object_document(document: Mapping[str, Any]) -> ObjectDocument:
     )
 
 
-def property_text(value: object) -> str:
+def property_text(value: object, key: str) -> str:
     """Return a property's value as it is stored: texts as they are, numbers and booleans as JSON writes them (S23).
 
     Raises RefusedError, INVALID_ARGUMENT, for lists, mappings and null.
@@ -146,7 +146,7 @@ def property_text(value: object) -> str:
         case int() | float():
             return repr(value)
         case _:
-            raise invalid("a property's value is a text, a number or a boolean.")
+            raise invalid(f"the value of {property_named(key)} is a text, a number or a boolean.")
 
 
 def require_known(document: Mapping[str, Any], known: Collection[str], what: str) -> None:
@@ -170,12 +170,12 @@ def _text(document: Mapping[str, Any], name: str) -> str:
 
 def _properties(document: Mapping[str, Any]) -> tuple[Property, ...]:
     found = _of_kind(document, "properties", dict, dict)
-    return tuple(Property(_key(key), property_text(value)) for key, value in found.items())
+    return tuple(Property(_key(key), property_text(value, _key(key))) for key, value in found.items())
 
 
 def _key(key: object) -> str:
     if not isinstance(key, str):
-        raise invalid("a property's key is a text; put it in quotes.")
+        raise invalid(f"a property's key is a text; put it in quotes: {property_named(str(key))}.")
     return key
 
 

@@ -7,10 +7,12 @@ import re
 from typing import Final
 from uuid import UUID
 
+from msgspec import structs
+
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
-from keyplan.apps.runm.refusal import RefusedError, invalid, missing
+from keyplan.apps.runm.refusal import RefusedError, invalid, missing, property_named
 from keyplan.errors import RecordError
-from keyplan.layout import BoundLayout
+from keyplan.layout import BoundLayout, BoundTable
 from keyplan.store import index_entries_of
 
 __all__ = [
@@ -67,7 +69,8 @@ def checked_object(runm: BoundLayout, record: Object, object_type: ObjectType) -
     _check_place(record, object_type)
     keys = [one.key for one in record.properties]
     if len(set(keys)) < len(keys):
-        raise invalid("two properties have the same key.")
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise invalid(f"two properties have the same key: {property_named(twice)}.")
     tags = tuple(dict.fromkeys(record.tags))
     if len(keys) + len(tags) > DECORATIONS_MAX:
         raise invalid(f"an object has at most {DECORATIONS_MAX} properties and tags together.")
@@ -78,7 +81,7 @@ def checked_object(runm: BoundLayout, record: Object, object_type: ObjectType) -
     try:
         longest = max((len(raw_key) for raw_key in index_entries_of(table, kept.uuid, kept)), default=0)
     except RecordError as error:
-        raise _unfit(error) from error
+        raise _unfit(table, kept, error) from error
     if longest > KEY_BYTES_MAX:
         raise invalid(f"an index key of the object would have {longest} bytes; at most {KEY_BYTES_MAX} are allowed.")
     return kept
@@ -93,8 +96,22 @@ def _check_place(record: Object, object_type: ObjectType) -> None:
         raise invalid("objects of this type belong to their partition, not to a project.")
 
 
-def _unfit(error: RecordError) -> RefusedError:
+def _unfit(table: BoundTable, record: Object, error: RecordError) -> RefusedError:
     """Why not the error's facts: they may quote what was given."""
     problem = error.facts.get("problem")
     reason = f": {problem}" if isinstance(problem, str) else ""
-    return invalid(f"a name, project, property or tag does not fit into a key{reason}.")
+    bare = structs.replace(record, properties=(), tags=())
+    alone = {property_named(one.key): structs.replace(bare, properties=(one,)) for one in record.properties}
+    if not _fits(table, bare):
+        what = "the name or project"
+    else:
+        what = next((named for named, one in alone.items() if not _fits(table, one)), "a tag")
+    return invalid(f"{what} does not fit into a key{reason}.")
+
+
+def _fits(table: BoundTable, record: Object) -> bool:
+    try:
+        index_entries_of(table, record.uuid, record)
+    except RecordError:
+        return False
+    return True

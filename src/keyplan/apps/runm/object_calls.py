@@ -18,7 +18,7 @@ from keyplan.apps.runm.operations import MetadataOperations
 from keyplan.apps.runm.ordering import options_of
 from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import Object, ObjectTypeScope, Property
-from keyplan.apps.runm.refusal import invalid, missing, not_found
+from keyplan.apps.runm.refusal import invalid, missing, not_found, property_named
 from keyplan.apps.runm.search import OBJECT_FIELDS, search
 from keyplan.apps.runm.wire_table import messages
 from keyplan.errors import InvalidKeyError
@@ -174,8 +174,8 @@ def object_modify(call: CheckedCall) -> Callable[[], Any]:
         set_values = {one.key: one.value for one in property_records(request.set_properties)}
         removed = frozenset(request.remove_property_keys)
         kept = {one.key: one.value for one in old.properties if one.key not in removed}
-        if removed & set_values.keys():
-            raise invalid("a property is both set and removed.")
+        if both := removed & set_values.keys():
+            raise invalid(f"{property_named(min(both))} is both set and removed.")
         gone = frozenset(request.remove_tags)
         return structs.replace(
             old,

@@ -12,7 +12,7 @@ from keyplan.apps.runm.json_schema import checked_schema, property_violations
 from keyplan.apps.runm.permission import PropertyRules, Reader, changed_keys, rules_of
 from keyplan.apps.runm.read_ahead import Scope, fallbacks_of
 from keyplan.apps.runm.records import Object, ObjectDefinition, ProviderRecord
-from keyplan.apps.runm.refusal import RefusedError, already_exists, invalid, missing, not_found
+from keyplan.apps.runm.refusal import RefusedError, already_exists, denied, invalid, missing, not_found, property_named
 from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.start import is_untouched_default
 from keyplan.engine import Capability, Commit, Mutation, Put
@@ -150,7 +150,8 @@ def _changed(deployment: Deployment, old: Object, rules: PropertyRules, change: 
             raise invalid("an object keeps its partition, type, project and UUID.")
     seen = rules.seen(wanted.properties)
     if len(seen) < len(wanted.properties):
-        raise RefusedError(GrpcStatus.PERMISSION_DENIED, "a property may not be written by this project and role.")
+        unseen = next(one.key for one in wanted.properties if one not in seen)
+        raise denied(f"{property_named(unseen)} may not be written by this project and role.")
     kept = structs.replace(wanted, properties=(*seen, *rules.unseen(old.properties)))
     rules.require_writable(changed_keys(old.properties, kept.properties))
     return checked_object(deployment.bound, kept, deployment.required_type(old.object_type))

@@ -6,8 +6,7 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from keyplan.apps.runm.records import Object, ObjectDefinition, Property, PropertyPermission
-from keyplan.apps.runm.refusal import RefusedError
-from keyplan.grpc_status import GrpcStatus
+from keyplan.apps.runm.refusal import denied, property_named
 
 __all__ = ["READ", "WRITE", "PropertyRules", "Reader", "allowed", "changed_keys", "rules_of"]
 
@@ -82,9 +81,7 @@ class PropertyRules:
         """Raise RefusedError, PERMISSION_DENIED, when a key is not the reader's to write."""
         for key in keys:
             if key in self._fixed:
-                raise RefusedError(
-                    GrpcStatus.PERMISSION_DENIED, "a property may not be written by this project and role."
-                )
+                raise denied(f"{property_named(key)} may not be written by this project and role.")
 
 
 def rules_of(definition: ObjectDefinition | None, reader: Reader) -> PropertyRules:

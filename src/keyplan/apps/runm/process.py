@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from keyplan.access import AccessFile, idle_grants
 from keyplan.apps.runm.deployment import Deployment, Rulings
+from keyplan.apps.runm.figures import Figures, figures_served
 from keyplan.apps.runm.identity import checked_code
 from keyplan.apps.runm.logs import LOGGER, set_up_logging, set_up_registry_logging
 from keyplan.apps.runm.records import ObjectType, ProviderType
@@ -56,6 +57,7 @@ class ServeChoices:
     is_isolated: bool = False
     is_registered: bool = True
     deleted_kept_seconds: int = 0
+    metrics_listen: str | None = None
     object_types: tuple[ObjectType, ...] = ()
     provider_types: tuple[ProviderType, ...] = ()
 
@@ -103,7 +105,12 @@ def run_server(
         for name, state in unreadable_indexes(deployment).items():
             LOGGER.warning("%s is %s: searches do without it until `keyplan runm reindex` was run", name, state)
         listening = Listening(settings.addresses, settings.certificate, choices.tls_client_authority)
-        running = stack.enter_context(serving(deployment, listening, tokens, access=access, audit=audit))
+        figures = Figures() if choices.metrics_listen is not None else None
+        if figures is not None and choices.metrics_listen is not None:
+            stack.enter_context(figures_served(figures, choices.metrics_listen))
+        running = stack.enter_context(
+            serving(deployment, listening, tokens, access=access, audit=audit, figures=figures)
+        )
         if choices.is_registered:
             # Invariant: entered after the server, and so taken out before it stops: nobody is sent here any more.
             registry = settings.registry
@@ -118,7 +125,13 @@ def run_server(
             )
             stack.enter_context(entry)
         look = partial(store.engine.value, deployment.bound.root)  # Why: any key; it is the answer that counts.
-        stack.enter_context(followed_health(look, running.tell_health))
+
+        def tell(answers: bool) -> None:  # noqa: FBT001  # Why: what it is called with is its only word.
+            running.tell_health(answers)
+            if figures is not None:
+                figures.tell_store(answers)
+
+        stack.enter_context(followed_health(look, tell))
         for address in running.addresses:
             announce(address)
         wait_for(stop)

@@ -1,6 +1,6 @@
 """Answers that are no success: the one exception that carries a status of gRPC and a text."""
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from keyplan.grpc_status import GrpcStatus
 
@@ -13,10 +13,14 @@ __all__ = [
     "invalid",
     "missing",
     "not_found",
+    "property_named",
     "unauthenticated",
 ]
 
 T = TypeVar("T")
+
+_NAME_MAX: Final = 80
+"""Characters of a name in a text. Why: it travels in a header, and nobody reads more."""
 
 
 class RefusedError(Exception):
@@ -37,6 +41,11 @@ def missing(text: str) -> RefusedError:
 def invalid(text: str) -> RefusedError:
     """Something was given that cannot be: INVALID_ARGUMENT. The text quotes no values."""
     return RefusedError(GrpcStatus.INVALID_ARGUMENT, text)
+
+
+def property_named(key: str) -> str:
+    """Return the words for a property in a refusal: its key, which is a name and no value, cut where it is long."""
+    return f"property {key}" if len(key) <= _NAME_MAX else f"property {key[:_NAME_MAX]}..."
 
 
 def denied(text: str, *, who: str = "") -> RefusedError:

@@ -19,6 +19,7 @@ from keyplan.access import AccessFile
 from keyplan.apps.runm.authorizer import Authorizer
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.dispatch import STATUS_CODES, WORKERS, Dispatcher
+from keyplan.apps.runm.figures import Figures
 from keyplan.apps.runm.refusal import RefusedError
 from keyplan.apps.runm.refusal_log import Refusals
 from keyplan.apps.runm.wire_table import RUNM, messages
@@ -86,16 +87,17 @@ def serving(
     *,
     access: AccessFile | None = None,
     audit: ServiceAudit | None = None,
+    figures: Figures | None = None,
 ) -> Generator[RunningServer, None, None]:
     """Serve a deployment for the length of a block. Raises InvalidInputError when an address cannot be listened on.
 
     With an access file, what it says is what each caller may. Without it and without tokens every caller is let in, so that
     only this machine may reach it unless the operator said otherwise. The health service never asks for a token. `audit` notes
-    who changes what; the commits are noted if the store's engine does it (`NotingEngine`).
+    who changes what; the commits are noted if the store's engine does it (`NotingEngine`). `figures` counts the calls.
     """
     closing, authorizer = Event(), Authorizer(deployment, tokens=tokens, access=access)
     with ThreadPoolExecutor(WORKERS, thread_name_prefix="runm") as workers:
-        dispatcher = Dispatcher(deployment, closing, authorizer, audit)
+        dispatcher = Dispatcher(deployment, closing, authorizer, audit, figures)
         server = grpc.server(
             workers,
             handlers=dispatcher.handlers(),
