@@ -16,6 +16,7 @@ import pytest
 from msgspec import structs
 
 import keyplan
+from keyplan.apps.runm.deployment import Deployment
 from keyplan.cli.registries import RegistryOptions
 from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, Put, WrappedEngine, open_engine
 from keyplan.keyspace import KeySpaces, open_key_space
@@ -24,6 +25,7 @@ from keyplan.maintenance import JobKind, open_jobs, unfinished_work
 from keyplan.maintenance.claims import CLAIM_FORM, Claim, prefix_claim
 from keyplan.maintenance.migration.marks import STATE_FORM, state_key
 from keyplan.store import IndexStateKey, IndexStates
+from tests.apps.runm.partitions import filled_partition
 from tests.cli.conftest import SITE, Keyplan
 from tests.cli.layouts import Box, Shelf, Site
 from tests.maintenance import evolving
@@ -172,6 +174,12 @@ def reindexed(_run: Keyplan) -> list[str]:
     return ["runm", "reindex", "--root", "/a/runm/metadata/", "--store", "lmdb:./store.kv"]
 
 
+def removed(_run: Keyplan) -> list[str]:
+    with keyplan.open("lmdb:./store.kv") as store:
+        filled_partition(Deployment(store))
+    return ["runm", "remove", "doomed", "--yes", "--root", "runm/metadata/", "--store", "lmdb:./store.kv"]
+
+
 def indexed(_run: Keyplan) -> list[str]:
     with keyplan.open("lmdb:./store.kv"):
         pass
@@ -190,6 +198,7 @@ STORIES: Final = [
     pytest.param(JobKind.INDEX, dropped, 1, id="index-drop"),
     pytest.param(JobKind.DELETION, swept, 2, id="keyspace-sweep"),
     pytest.param(JobKind.INDEX, reindexed, 4, id="runm-reindex"),
+    pytest.param(JobKind.APPLICATION, removed, 4, id="runm-remove"),
     pytest.param(JobKind.INDEX, indexed, 4, id="cloudchamber-index"),
 ]
 

@@ -1,5 +1,6 @@
 """Care for a store that is in use: infer a layout, audit, explain a key, check and repair, build indexes, back up, copy."""
 
+from keyplan.maintenance.application_jobs import ApplicationJob, ApplicationJobs
 from keyplan.maintenance.audit import AuditReport, ItemTally, audit
 from keyplan.maintenance.backup import (
     BackupReport,
@@ -117,6 +118,8 @@ __all__ = [
     "KIND_SINGLE",
     "KIND_STORE",
     "SYSTEM_AREA",
+    "ApplicationJob",
+    "ApplicationJobs",
     "AuditReport",
     "BackupHeader",
     "BackupReader",

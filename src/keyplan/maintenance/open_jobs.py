@@ -13,6 +13,7 @@ from keyplan.errors import CorruptionError, InvalidKeyError
 from keyplan.jobs import Holder, JobRecord, command_line
 from keyplan.keyspace import KeySpaceRegistry, State, rows_of, value_of
 from keyplan.layout import BoundTable, shown_key
+from keyplan.maintenance.application_jobs import ApplicationJobs
 from keyplan.maintenance.claims import Claim, Transfers, command_of, prefix_claim, shown_command, space_claim
 from keyplan.maintenance.migration import Migrations
 from keyplan.maintenance.migration.marks import MigrationState, Stage
@@ -34,6 +35,7 @@ class JobKind(StrEnum):
     DELETION = auto()
     REBALANCE = auto()
     ROTATION = auto()
+    APPLICATION = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,8 @@ def open_jobs(store: Store | Engine, *, url: str = "") -> list[OpenJob]:
     """Return the jobs that stand open in a store, those within its key spaces included. `url` is the store's, for remedies.
 
     Copies and restores that have not ended, migrations that are not cleaned up, indexes that are not built, rotations of
-    secrets; key spaces whose data is being removed; the growth of a ring that the store is a database of. Nothing is written.
-    A job of another kind leaves no record, and is begun again as it was begun.
+    secrets, work of applications; key spaces whose data is being removed; the growth of a ring that the store is a database of.
+    Nothing is written. A job of another kind leaves no record, and is begun again as it was begun.
     """
     engine = store.engine if isinstance(store, Store) else store
     with engine.snapshot() as snapshot:
@@ -100,6 +102,8 @@ def _own(snapshot: Snapshot, url: str) -> Iterator[OpenJob]:
             yield _index(row)
     for row in _rows(snapshot, SecretRotations.bound().tables["rotations"]):
         yield _rotation(row)
+    for row in _rows(snapshot, ApplicationJobs.bound().tables["jobs"]):
+        yield _application(row)
 
 
 # ---- kinds ---------------------------------------------------------------------------------------------------------------
@@ -205,6 +209,16 @@ def _rotation(row: "_Row") -> OpenJob:
     subject = job.subject if row.value.key_id else f"{job.subject}, to clear"
     remedy = "" if row.value.command else f"`keyplan secrets {begins}` with the layout that has this root"
     return _told(replace(job, subject=subject, remedy=remedy), row.value, row.value.command)
+
+
+def _application(row: "_Row") -> OpenJob:
+    subject = shown_key(row.key or b"") if row.value is None else row.value.subject
+    job = OpenJob(JobKind.APPLICATION, row.raw_key, subject)
+    if row.value is None:
+        remedy = f"set its record aside, {_set_aside(row)}, then begin the work anew"
+        return replace(job, problem=row.problem, remedy=remedy)
+    remedy = "" if row.value.command else "give the application's command again"
+    return _told(replace(job, remedy=remedy), row.value, row.value.command)
 
 
 def _growth(snapshot: Snapshot) -> Iterator[OpenJob]:

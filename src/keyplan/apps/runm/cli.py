@@ -14,6 +14,7 @@ import typer
 from keyplan.apps.runm.cli_options import ObjectTypeOption, ServeOptions, code_and_text, decisions_of, object_type_of
 from keyplan.apps.runm.migrate import migrate as migrated
 from keyplan.apps.runm.partition_file import Line, ObjectTypeLine, lines_read, lines_written
+from keyplan.apps.runm.partition_removal import plan_removal, remove_partition, rename_partition
 from keyplan.apps.runm.records import ProviderType
 from keyplan.apps.runm.reindex import reindex as reindexed
 from keyplan.apps.runm.settings import ROOT_CONSTANT, RootSettings, ServeSettings
@@ -187,6 +188,62 @@ def migrate(
         print_text(f"{steps} steps{decide}" + ("" if yes else "; nothing was written: add --yes"))
     if left:
         raise typer.Exit(_FOUND)
+
+
+@app.command()
+@spread
+def rename(
+    partition: Annotated[str, typer.Argument(help="The partition's UUID or name.")],
+    name: Annotated[str, typer.Argument(help="Its new name.")],
+    *,
+    store: StoreOption = None,
+    place: Annotated[Source, RootSettings],
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a partition another name, in one commit. The service may run meanwhile.
+
+    Sessions and labels of an access file that say the old name find nothing any more; those that say the UUID go on.
+    """
+    with opened_store(store, config) as opened:
+        renamed = rename_partition(opened, _prefix(place), partition, name)
+    print_json({"uuid": renamed.uuid.hex, "name": renamed.name}) if as_json else print_text(renamed.uuid.hex)
+
+
+@app.command()
+@spread
+def remove(
+    partition: Annotated[str, typer.Argument(help="The partition's UUID or name.")],
+    *,
+    store: StoreOption = None,
+    place: Annotated[Source, RootSettings],
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it; without, only say what would go.")] = False,
+) -> None:
+    """Remove a partition with all that it holds: objects, definitions and their earlier versions, what could be restored.
+
+    The service may run meanwhile: the partition is gone for it at once. Interrupted, it goes on when it is given again.
+    """
+    prefix = _prefix(place)
+    url = absolute_url(store_url_of_option(store, config))
+    if not yes:
+        with opened_store(store, config, readonly=True) as opened:
+            removal = plan_removal(opened, prefix, partition)
+    else:
+        command = ("runm", "remove", partition, "--yes", "--root", prefix + ROOT_CONSTANT)
+        with (
+            opened_store(store, config) as opened,
+            stopped_by_signals(lambda: (*command, "--store", url)) as stop,
+            progress_bar("remove") as shown,
+        ):
+            removal = remove_partition(opened, prefix, partition, stop=stop, command=command, progress=shown.told)
+    if as_json:
+        print_json(removal._asdict() | {"partition": removal.partition.uuid.hex, "is_removed": yes})
+        return
+    for line in removal.lines():
+        print_text(line)
+    print_text("removed" if yes else "nothing was written: add --yes")
 
 
 @app.command("export")

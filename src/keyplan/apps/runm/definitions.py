@@ -27,6 +27,7 @@ __all__ = [
     "resolved",
     "set_definition",
     "shown_scope",
+    "unpoint",
 ]
 
 
@@ -112,7 +113,7 @@ def remove(deployment: Deployment, caller: Caller, scope: Scope) -> bool:
         replaced = state.runm.definitions.get(current)
         if replaced is not None:
             keep_version(deployment, state, scope, replaced, caller.user)
-        _unpoint(state.runm, scope)
+        unpoint(state.runm, scope)
         state.runm.definitions.delete(current)
         return True
 
@@ -175,7 +176,8 @@ def point(runm: Runm, scope: Scope, uuid: UUID) -> None:
         runm.partition_sub_type_definitions.put(PartitionSubType(partition, object_type, sub_type), uuid)
 
 
-def _unpoint(runm: Runm, scope: Scope) -> None:
+def unpoint(runm: Runm, scope: Scope) -> None:
+    """Let a scope point at nothing; a part of a transaction that sees to the definitions."""
     partition, object_type, sub_type = scope
     if partition is None and not sub_type:
         runm.type_definitions.delete(object_type)

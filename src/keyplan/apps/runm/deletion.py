@@ -67,6 +67,8 @@ def restore(deployment: Deployment, caller: Caller, uuid: UUID) -> Stored:
         deleted = state.beside.deleted.get(uuid)
         if deleted is None or not caller.may_see(deleted.object, deployment):
             raise not_found()
+        if not state.partitions.exists(deleted.object.partition):
+            raise not_found()  # Why here: the session was checked before, and the partition may be going since.
         state.runm.objects.insert(uuid, deleted.object)
         if deleted.provider is not None:
             state.beside.providers.put(uuid, deleted.provider)

@@ -12,6 +12,7 @@ from keyplan.apps.runm.deployment import Deployment, State
 from keyplan.apps.runm.identity import KEY_BYTES_MAX, parsed_uuid
 from keyplan.apps.runm.operations import MetadataOperations
 from keyplan.apps.runm.ordering import Options, options_of
+from keyplan.apps.runm.partition_removal import require_free_uuid
 from keyplan.apps.runm.records import Partition
 from keyplan.apps.runm.refusal import already_exists, denied, found, invalid, missing
 from keyplan.apps.runm.wire_table import messages
@@ -94,6 +95,7 @@ def bootstrap(call: GivenCall) -> Any:
         stored = state.runm.bootstrap_token.get(Only())
         if stored is None or stored != Secret(sum_of_token(given)):
             raise failed
+        require_free_uuid(deployment, state, uuid)
         state.runm.partitions.insert(uuid, record)
         state.runm.bootstrap_token.delete(Only())
 
@@ -126,15 +128,13 @@ def add_partition(call: GivenCall, name: str, uuid: UUID) -> Partition:
         raise denied("the partition is none of the caller's.")
 
     def work(state: State) -> None:
+        require_free_uuid(deployment, state, uuid)
         if call.bounds.is_isolated and not state.is_empty:
             raise denied("further partitions are made by an administrator.")
         state.runm.partitions.insert(uuid, record)
 
     try:
-        if call.bounds.is_isolated:
-            deployment.store.run(lambda transaction: work(deployment.over(transaction)))
-        else:
-            deployment.runm.partitions.insert(uuid, record)
+        deployment.store.run(lambda transaction: work(deployment.over(transaction)))
     except (AlreadyExistsError, UniqueViolationError) as error:
         raise already_exists() from error
     return record

@@ -23,6 +23,7 @@ from keyplan.apps.runm.partition_file import (
     ObjectTypeLine,
     PartitionLine,
 )
+from keyplan.apps.runm.partition_removal import require_free_uuid
 from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import Object, ObjectType, Partition
 from keyplan.apps.runm.refusal import RefusedError
@@ -261,6 +262,7 @@ def _write(deployment: Deployment, partition: Partition, lines: Iterable[Line], 
     for line in lines:
         match line:
             case PartitionLine() if not runm.partitions.exists(line.uuid):
+                require_free_uuid(deployment, state, line.uuid)
                 runm.partitions.insert(line.uuid, partition)
             case DefinitionLine() if not runm.definitions.exists(line.record.uuid):
                 runm.definitions.insert(line.record.uuid, line.record)

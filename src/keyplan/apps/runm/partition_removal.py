@@ -1,0 +1,322 @@
+"""Partitions renamed, which is one commit, and removed with all that they hold, which is a job.
+
+A removal takes the partition and its name first, in the commit that begins it: from then on nobody finds it, and nothing is
+made in it. What it held goes afterwards, batch by batch; whoever is interrupted gives the command again. Its UUID is free when
+all is gone.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from msgspec import structs
+
+from keyplan.apps.runm.definitions import pointers, unpoint
+from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
+from keyplan.apps.runm.identity import parsed_uuid
+from keyplan.apps.runm.read_ahead import Scope
+from keyplan.apps.runm.records import Object, Partition
+from keyplan.apps.runm.session import partition_named
+from keyplan.apps.runm.verify import entries_of
+from keyplan.engine import Delete, KeyRange, KeyUnchanged
+from keyplan.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CorruptionError,
+    InvalidInputError,
+    NotFoundError,
+    TargetTakenError,
+    UniqueViolationError,
+)
+from keyplan.jobs import Job, Progress, Stop, StopCheck, Teller, as_read, begun, look, operations_max
+from keyplan.maintenance import ApplicationJob, ApplicationJobs
+from keyplan.store import Backoff, Store, Transaction
+
+__all__ = ["Removal", "plan_removal", "remove_partition", "rename_partition", "require_free_uuid"]
+
+T = TypeVar("T")
+
+_SPARED_OPERATIONS: Final = 16
+"""Left unused in a commit: the job's guard and record, and room for an object that has grown since it was counted."""
+
+_OPERATIONS_OF_AN_OBJECT: Final = 3
+"""Besides its properties and tags: record, name, and what stands beside a provider."""
+
+_PLACES: Final = (
+    "partition_type_definitions",
+    "objects_by_name",
+    "objects_by_property",
+    "objects_by_tag",
+)
+"""An item of each place below a partition's UUID, which the keys of the others share."""
+
+
+class Removal(NamedTuple):
+    """What goes with a partition: objects by type, definitions, earlier versions of them, and objects that can be restored."""
+
+    partition: Partition
+    objects: Mapping[str, int]
+    definitions: int
+    versions: int
+    restorable: int
+
+    def lines(self) -> Iterator[str]:
+        """Yield what goes, in words."""
+        yield f"partition {self.partition.uuid.hex} {self.partition.name}"
+        yield from (f"objects of {code}: {count}" for code, count in self.objects.items())
+        yield f"definitions: {self.definitions}"
+        yield f"earlier versions of definitions: {self.versions}"
+        yield f"deleted objects that can be restored: {self.restorable}"
+
+
+def rename_partition(store: Store, prefix: str, partition: str, name: str) -> Partition:
+    """Give a partition another name, in one commit. Whoever names it by its UUID notices nothing.
+
+    Raises NotFoundError, InvalidInputError for a name that no partition can have, AlreadyExistsError for one that is taken.
+    """
+    deployment = Deployment(store, prefix)
+    if not name or parsed_uuid(name) is not None:
+        raise InvalidInputError(source="the new name", problem="it is a text, and no UUID")
+
+    def work(transaction: Transaction) -> Partition:
+        state = deployment.over(transaction)
+        record = _required(state, partition)
+        renamed = structs.replace(record, name=name)
+        state.runm.partitions.update(record.uuid, renamed)
+        return renamed
+
+    try:
+        return store.run(work)
+    except UniqueViolationError as error:
+        raise AlreadyExistsError(table="partitions", key=name) from error
+
+
+def plan_removal(store: Store, prefix: str, partition: str) -> Removal:
+    """Count what goes with a partition; nothing is written. Raises NotFoundError."""
+    deployment = Deployment(store, prefix)
+    return _Sweep(deployment, _begun_or_there(deployment, partition)).counted()
+
+
+def remove_partition(
+    store: Store,
+    prefix: str,
+    partition: str,
+    *,
+    stop: Stop | None = None,
+    command: Sequence[str] = (),
+    progress: Callable[[Progress], None] | None = None,
+) -> Removal:
+    """Remove a partition and all that it holds; give what went. The service may run meanwhile.
+
+    Given again, by name or UUID, an interrupted removal goes on. Raises NotFoundError, StoppedError when `stop` is set,
+    TargetTakenError when another process has taken the removal over.
+    """
+    deployment = Deployment(store, prefix)
+    sweep = _Sweep(deployment, _begun_or_there(deployment, partition))
+    removal = sweep.counted()
+    sweep.run(StopCheck(stop, f"the removal of partition {removal.partition.name}"), Teller(progress), command)
+    return removal
+
+
+def require_free_uuid(deployment: Deployment, state: State, uuid: UUID) -> None:
+    """Raise AlreadyExistsError for the UUID of a partition that is being removed; a part of what makes a partition."""
+    if ApplicationJobs(state.binding).jobs.exists(_job_name(deployment.bound.root, uuid)):
+        raise AlreadyExistsError(table="partitions", key=uuid)
+
+
+# ---- pieces ------------------------------------------------------------------------------------------------------------
+
+_JOB: Final = b"runm/removal/"
+
+
+def _job_name(root: bytes, uuid: UUID) -> bytes:
+    return _JOB + uuid.hex.encode() + b"/" + root
+
+
+def _required(state: State, text: str) -> Partition:
+    record = partition_named(state, text)
+    if record is None:
+        raise NotFoundError(table="partitions", key=text)
+    return record
+
+
+def _begun_or_there(deployment: Deployment, text: str) -> Partition:
+    """The partition of a UUID or name, also one whose removal has begun. Raises NotFoundError."""
+    with deployment.reading() as state:
+        record = partition_named(state, text)
+        jobs = ApplicationJobs(state.binding).jobs.list()
+        begun_ones = [job for key, job in jobs if key.startswith(_JOB) and key.endswith(deployment.bound.root)]
+    uuid = parsed_uuid(text)
+    for job in begun_ones:
+        found = Partition(UUID(job.facts["uuid"]), job.facts["name"])
+        if record is None and (found.uuid == uuid or found.name == text):
+            return found
+    if record is None:
+        raise NotFoundError(table="partitions", key=text)
+    return record
+
+
+class _Sweep:
+    """The removal of one partition."""
+
+    def __init__(self, deployment: Deployment, partition: Partition) -> None:
+        self._deployment = deployment
+        self._partition = partition
+        self._limit = operations_max(deployment.store.engine.profile) - _SPARED_OPERATIONS
+
+    def counted(self) -> Removal:
+        uuid = self._partition.uuid
+        objects = Counter(record.object_type for _, record in self._objects())
+        with self._deployment.reading() as state:
+            definitions = sum(1 for _ in self._scopes(state))
+            versions = sum(1 for _ in state.beside.definition_versions.keys(uuid))
+            restorable = sum(1 for _ in self._restorable(state))
+        return Removal(self._partition, dict(sorted(objects.items())), definitions, versions, restorable)
+
+    def run(self, stops: StopCheck, tell: Teller, command: Sequence[str]) -> None:
+        job = self._begun(stops, command)
+        done = 0
+        for batch in self._batches():
+            Backoff().until_committed(partial(self._together, job, partial(self._delete_objects, batch)))
+            done += len(batch)
+            job.tell("objects", done)
+            tell("objects", done)
+        for act in (self._delete_definition, self._delete_versions, self._delete_restorable):
+            while Backoff().until_committed(partial(self._together, job, act)):
+                tell(act.__name__.removeprefix("_delete_"))
+        self._delete_rest(job)
+        job.end()
+
+    # ---- the beginning -------------------------------------------------------------------------------------------------
+
+    def _begun(self, stops: StopCheck, command: Sequence[str]) -> Job[ApplicationJob]:
+        """Take the partition and its name away, in the commit that writes the job's record; or take the job over."""
+        engine, uuid = self._deployment.store.engine, self._partition.uuid
+        jobs, partitions = ApplicationJobs.bound().table("jobs"), self._deployment.bound.table("partitions")
+        with engine.snapshot() as snapshot:
+            seen = look(snapshot, jobs.keys.encode(_job_name(self._deployment.bound.root, uuid)), jobs.form)
+            names = [key for index in partitions.indexes for key, _ in index.entries(uuid, self._partition)]
+            found = [snapshot.get(key) for key in (partitions.keys.encode(uuid), *names)]
+        record = seen.record or ApplicationJob(
+            subject=f"the removal of runm's partition {self._partition.name}",
+            facts={"uuid": uuid.hex, "name": self._partition.name},
+        )
+        own = [
+            entry for entry in found if entry is not None and (entry is found[0] or entry.value == uuid.hex.encode())
+        ]
+        try:
+            return Job[ApplicationJob].begin(
+                engine,
+                seen,
+                begun(record, command=command),
+                jobs.form,
+                lost=self._lost,
+                stops=stops,
+                mutations=[Delete(entry.key) for entry in own],
+                guards=[as_read(entry.key, entry) for entry in own],
+            )
+        except CommitConflictError as error:
+            raise self._lost("somebody writes the partition at this moment: give the command again") from error
+
+    def _lost(self, problem: str) -> TargetTakenError:
+        return TargetTakenError(prefix=self._deployment.bound.root, problem=problem)
+
+    # ---- what goes -----------------------------------------------------------------------------------------------------
+
+    def _objects(self) -> Iterator[tuple[UUID, Object]]:
+        """The partition's objects, by their records: a name may have no entry. One that cannot be read is nobody's."""
+        table = self._deployment.bound.table("objects")
+        for uuid, entry in entries_of(table, self._deployment):
+            try:
+                record = table.form.decode(entry.value)
+            except CorruptionError:
+                continue
+            if record.partition == self._partition.uuid:
+                yield uuid, record
+
+    def _batches(self) -> Iterator[list[UUID]]:
+        batch: list[UUID] = []
+        operations = 0
+        for uuid, record in self._objects():
+            own = _OPERATIONS_OF_AN_OBJECT + len(record.properties) + len(record.tags)
+            if batch and operations + own > self._limit:
+                yield batch
+                batch, operations = [], 0
+            batch.append(uuid)
+            operations += own
+        if batch:
+            yield batch
+
+    def _scopes(self, state: State) -> Iterator[tuple[Scope, UUID]]:
+        uuid = self._partition.uuid
+        for key, definition in state.runm.partition_type_definitions.list(uuid):
+            yield Scope(uuid, key.object_type), definition
+        for sub_key, definition in state.runm.partition_sub_type_definitions.list(uuid):
+            yield Scope(uuid, sub_key.object_type, sub_key.sub_type), definition
+
+    def _restorable(self, state: State) -> Iterator[UUID]:
+        return (key for key, one in state.beside.deleted.list() if one.object.partition == self._partition.uuid)
+
+    # ---- batches -------------------------------------------------------------------------------------------------------
+
+    def _together(self, job: Job[ApplicationJob], act: Callable[[State], int]) -> int:
+        """Do something in one commit that is guarded by the job; give how many records it took, 0 when nothing is left."""
+        with self._deployment.store.transaction() as transaction:
+            count = act(self._deployment.over(transaction))
+            commit = transaction.collected()
+            transaction.close()
+        if count:
+            job.commit(commit.mutations, guards=commit.guards)
+        return count
+
+    def _delete_objects(self, uuids: Sequence[UUID], state: State) -> int:
+        count = 0
+        for uuid, record in zip(uuids, state.runm.objects.get_many(uuids), strict=True):
+            if record is not None and record.partition == self._partition.uuid:
+                state.runm.objects.delete(uuid)
+                if record.object_type == PROVIDER:
+                    state.beside.providers.delete(uuid)
+                count += 1
+        return count
+
+    def _delete_definition(self, state: State) -> int:
+        scope, uuid = next(self._scopes(state), (None, None))
+        if scope is None or uuid is None:
+            return 0
+        others = [
+            other for other, one in (*pointers(state.runm), *self._scopes(state)) if one == uuid and other != scope
+        ]
+        unpoint(state.runm, scope)
+        if not others:
+            state.runm.definitions.delete(uuid)
+        return 1
+
+    def _delete_versions(self, state: State) -> int:
+        keys = list(state.beside.definition_versions.keys(self._partition.uuid, limit=self._limit))
+        for key in keys:
+            state.beside.definition_versions.delete(key)
+        return len(keys)
+
+    def _delete_restorable(self, state: State) -> int:
+        uuids = list(islice(self._restorable(state), self._limit))
+        for uuid in uuids:
+            state.beside.deleted.delete(uuid)
+        return len(uuids)
+
+    def _delete_rest(self, job: Job[ApplicationJob]) -> None:
+        """Remove entries below the partition's UUID that no record calls for."""
+        for name in _PLACES:
+            items: Mapping[str, Any] = {**self._deployment.bound.tables, **self._deployment.bound.indexes}
+            rest = KeyRange(*items[name].keys.range((self._partition.uuid,)))
+            while True:
+                with self._deployment.store.engine.snapshot() as snapshot:
+                    entries = list(snapshot.scan(rest, limit=self._limit))
+                if not entries:
+                    break
+                guards = [KeyUnchanged(entry.key, entry.mod_revision) for entry in entries]
+                with suppress(CommitConflictError):
+                    job.commit([Delete(entry.key) for entry in entries], guards=guards)

@@ -1,0 +1,104 @@
+"""Partitions renamed and removed: a plan of what goes, nothing else gone, nothing made in it meanwhile.
+
+tests/cli/test_jobs.py kills a removal at each of its commits.
+"""
+
+from uuid import UUID
+
+import pytest
+
+from keyplan.apps.runm import Object, Partition
+from keyplan.apps.runm.deployment import Deployment
+from keyplan.apps.runm.partition_removal import (
+    Removal,
+    plan_removal,
+    remove_partition,
+    rename_partition,
+    require_free_uuid,
+)
+from keyplan.apps.runm.start import ensure_started
+from keyplan.apps.runm.verify import verify
+from keyplan.engine import ALL_KEYS, Commit, Engine, MemoryEngine, WrappedEngine
+from keyplan.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from keyplan.maintenance import open_jobs
+from keyplan.store import Store
+from tests.apps.runm.partitions import DOOMED, KEPT, filled_partition
+
+
+@pytest.fixture
+def deployment() -> Deployment:
+    made = Deployment(Store(MemoryEngine()))
+    ensure_started(made)
+    filled_partition(made, made.store.lease(3_600, keep_alive=False))
+    return made
+
+
+def keys_of(engine: Engine) -> set[bytes]:
+    with engine.snapshot() as snapshot:
+        return {entry.key for entry in snapshot.scan(ALL_KEYS)}
+
+
+def test_a_removal_takes_what_its_plan_says_and_nothing_else(deployment: Deployment) -> None:
+    store = deployment.store
+    before, revision = keys_of(store.engine), store.revision
+    planned = plan_removal(store, "", "doomed")
+    assert planned == Removal(Partition(DOOMED, "doomed"), {"runm.image": 3, "runm.provider": 1}, 2, 1, 1)
+    assert store.revision == revision
+    assert remove_partition(store, "", DOOMED.hex) == planned
+    gone = before - keys_of(store.engine)
+    assert keys_of(store.engine) < before
+    assert not any(DOOMED.hex.encode() in key or f"{700:032x}".encode() in key for key in keys_of(store.engine))
+    assert not any(KEPT.hex.encode() in key for key in gone)
+    # The definition that both scopes pointed at is the other one's still.
+    assert deployment.runm.definitions.exists(UUID(int=99))
+    assert deployment.runm.definitions.exists(UUID(int=800))
+    assert [one for one in verify(store, "") if one.code != "wrong-project"] == []
+    with pytest.raises(NotFoundError):
+        plan_removal(store, "", "doomed")
+
+
+class Interrupted(WrappedEngine):
+    """Ends after so many commits."""
+
+    left = 1
+
+    def commit(self, commit: Commit) -> int:
+        if not self.left:
+            raise KeyboardInterrupt
+        self.left -= 1
+        return self.inner.commit(commit)
+
+
+def test_while_a_partition_goes_nothing_is_made_in_it_and_its_uuid_is_nobodys(deployment: Deployment) -> None:
+    engine = deployment.store.engine
+    with pytest.raises(KeyboardInterrupt):
+        remove_partition(Store(Interrupted(engine)), "", "doomed", command=("runm", "remove", "doomed"))
+    (job,) = open_jobs(engine)
+    assert (job.subject, job.command) == ("the removal of runm's partition doomed", ("runm", "remove", "doomed"))
+    with deployment.reading() as state:
+        assert state.partitions.get(DOOMED) is None
+        with pytest.raises(AlreadyExistsError):
+            require_free_uuid(deployment, state, DOOMED)
+        require_free_uuid(deployment, state, UUID(int=5))
+    # What somebody made in the last moment goes as well.
+    late = UUID(int=7_007)
+    deployment.runm.objects.insert(late, Object(DOOMED, "runm.image", late, "late", "p"))
+    remove_partition(deployment.store, "", "doomed")
+    assert not deployment.runm.objects.exists(late)
+    assert open_jobs(engine) == []
+    with deployment.reading() as state:
+        require_free_uuid(deployment, state, DOOMED)
+
+
+def test_a_partition_has_another_name_at_once_and_only_one_that_is_free(deployment: Deployment) -> None:
+    store = deployment.store
+    assert rename_partition(store, "", "doomed", "a/b") == Partition(DOOMED, "a/b")
+    assert deployment.runm.partitions_by_name.key_of("a/b") == DOOMED
+    assert deployment.runm.partitions_by_name.key_of("doomed") is None
+    with pytest.raises(AlreadyExistsError):
+        rename_partition(store, "", "a/b", "kept")
+    for name in ("", KEPT.hex):
+        with pytest.raises(InvalidInputError):
+            rename_partition(store, "", "a/b", name)
+    with pytest.raises(NotFoundError):
+        rename_partition(store, "", "doomed", "x")
