@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         Waiver,
     )
     from keyplan.secret_keys import SecretKeys
-    from keyplan.store import Lease, Store, Transaction
+    from keyplan.store import LayoutCheck, LayoutWarning, Lease, Store, Transaction
 
 __all__ = [
     "F64",
@@ -73,6 +73,7 @@ __all__ = [
     "Index",
     "KeyplanError",
     "Layout",
+    "LayoutWarning",
     "Lease",
     "Mode",
     "Only",
@@ -103,7 +104,7 @@ _PACKAGES: Final = {
         *("Unique", "Unlike", "Waiver"),
     ),
     "keyplan.secret_keys": ("SecretKeys",),
-    "keyplan.store": ("Lease", "Store", "Transaction"),
+    "keyplan.store": ("LayoutWarning", "Lease", "Store", "Transaction"),
 }
 _HOMES: Final = {name: package for package, names in _PACKAGES.items() for name in names}
 _NAMED_PACKAGES: Final = frozenset({"aio", "codec", "engine", "errors", "keyspace", "layout", "limits", "store"})
@@ -122,12 +123,19 @@ def open(  # noqa: A001  # Why: `keyplan.open(url)` reads as it should; nobody i
     allow_foreign_write: bool = False,
     on_close: "Callable[[KeyplanError], object] | None" = None,
     secrets: "SecretKeys | None" = None,
+    layout_check: "LayoutCheck" = "warn",
     **options: str | int | bool,
 ) -> "KeySpaceStore": ...
 
 
 @overload
-def open(url: str, *, secrets: "SecretKeys | None" = None, **options: str | int | bool) -> "Store": ...  # noqa: A001
+def open(  # noqa: A001
+    url: str,
+    *,
+    secrets: "SecretKeys | None" = None,
+    layout_check: "LayoutCheck" = "warn",
+    **options: str | int | bool,
+) -> "Store": ...
 
 
 def open(url: str, **options: Any) -> "Store":  # noqa: A001
@@ -135,7 +143,8 @@ def open(url: str, **options: Any) -> "Store":  # noqa: A001
 
     With `keyspace` and `application`, open that key space of it: a store in which any layout runs, and which nobody else can
     write to; see `keyplan.keyspace.open_key_space` for the other options. With `secrets`, keys of a file or of a command, the
-    secrets of records are sealed when they are written; see `Store`.
+    secrets of records are sealed when they are written. A layout that is bound and is not the one that the store notes makes a
+    LayoutWarning; with `layout_check="refuse"` it raises, with "off" nobody looks. For both see `Store`.
 
     Close it, or use it in a `with` block. Raises EngineOpenError.
     """

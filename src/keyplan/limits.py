@@ -9,6 +9,7 @@ __all__ = [
     "COMMIT_RETRIES_MAX",
     "COMPILED_ROOTS_MAX",
     "LOOK_THROUGH_ENTRIES_MAX",
+    "NOTED_DESCRIPTION_BYTES_MAX",
     "PAGE_RECORDS_DEFAULT",
     "PAGE_RECORDS_MAX",
     "RETRY_SECONDS_FIRST",
@@ -26,6 +27,9 @@ TEXT_ELEMENT_BYTES_MAX: Final = 255
 
 COMPILED_ROOTS_MAX: Final = 64
 """Compiled forms of one layout that are kept. Why: one takes some 100 KB, and a process serves few tenants at a time."""
+
+NOTED_DESCRIPTION_BYTES_MAX: Final = 256 * 1024
+"""A layout's description in a store. Why: two of them fit a commit of etcd; a layout of fifty tables has some 50 KB."""
 
 PAGE_RECORDS_DEFAULT: Final = 500
 """Why: the page size that Kubernetes settled on; 500 records of 2 KiB are one MiB."""

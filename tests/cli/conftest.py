@@ -54,7 +54,7 @@ class Keyplan(Protocol):
 
 @pytest.fixture(autouse=True)
 def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    names = ("STORE", "LAYOUT", "CONFIG", "SERVER", "TOKEN", "SERVER_CA")
+    names = ("STORE", "LAYOUT", "LAYOUT_CHECK", "CONFIG", "SERVER", "TOKEN", "SERVER_CA")
     for name in (*(f"KEYPLAN_{name}" for name in names), "_KEYPLAN_COMPLETE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "80")

@@ -181,7 +181,10 @@ def test_options_come_before_the_environment_and_that_before_the_settings(site: 
     ("text", "problem"),
     [
         ("store = 5", "store is not a text"),
-        ("stor = 'x'", "there is no setting 'stor'; the settings are store, layout, secrets and parameters"),
+        (
+            "stor = 'x'",
+            "there is no setting 'stor'; the settings are store, layout, secrets, layout_check and parameters",
+        ),
         ("parameters = 5", "parameters is not a table of names and texts"),
         ("[parameters]\na = 5", "parameters.a is not a text"),
     ],

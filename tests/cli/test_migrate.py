@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 import keyplan
+from keyplan.errors import LayoutMismatchError
 from keyplan.layout import describe
 from keyplan.maintenance import check
+from keyplan.store import LayoutWarning
 from tests.cli.conftest import Keyplan
 from tests.maintenance.evolving import Box, Crate, Moved, Old, Shelf, Stated
 
 LAYOUTS = "tests.maintenance.evolving"
-SETTLED = "settled: `keyplan migrate finish` follows when no program needs the old layout any more"
+SETTLED = "switched: `keyplan migrate finish` follows when no program needs the old layout any more"
 MOVE = ("--from", f"{LAYOUTS}:Old", "--to", f"{LAYOUTS}:Moved")
 
 
@@ -44,7 +46,7 @@ def test_a_migration_in_three_runs(run: Keyplan, url: str) -> None:
     assert first.code == 0
     assert first.lines[-2:] == [
         "records: 3 copied",
-        "prepared: upgrade the programs, then `keyplan migrate switch`",
+        "filled: upgrade the programs, then `keyplan migrate switch`",
     ]
     refused = run("migrate", "finish", *MOVE, "--yes")
     assert refused.code == 4
@@ -89,6 +91,17 @@ def test_somebody_is_asked_and_may_decline(run: Keyplan, url: str, monkeypatch: 
     assert run("migrate", "run", *MOVE).lines[-2].strip() == "records: 3 copied"
 
 
+def test_a_store_that_was_never_migrated_is_noted_by_a_command(run: Keyplan, url: str) -> None:
+    note = "migrate", "note", "--layout"
+    assert run(*note, f"{LAYOUTS}:Old").out == f"noted: programs use Old ({Old.bound().fingerprint})\n"
+    assert "the store notes another layout for /s/" in run(*note, f"{LAYOUTS}:Moved").err
+    with (
+        keyplan.open(url, layout_check="refuse") as store,
+        pytest.raises(LayoutMismatchError, match="another one is noted"),
+    ):
+        Moved(store)
+
+
 def test_a_migration_within_a_key_space_concerns_nobody_else(run: Keyplan, tmp_path: Path) -> None:
     url = f"lmdb:{tmp_path}/spaces.kv"
     for name in ("one", "two"):
@@ -99,14 +112,16 @@ def test_a_migration_within_a_key_space_concerns_nobody_else(run: Keyplan, tmp_p
     assert run("migrate", "finish", *MOVE, "--store", url, "--keyspace", "one", "--yes").code == 0
     with keyplan.open(url, keyspace="one", application="shop") as one:
         assert Moved(one).boxes.require(Shelf("a", 1)) == Box("one")
-        assert Old(one).boxes.count() == 0
+        with pytest.warns(LayoutWarning, match="has led away from it"):
+            old = Old(one)
+        assert old.boxes.count() == 0
     with keyplan.open(url, keyspace="two", application="shop") as two:
         assert (Moved(two).boxes.count(), Old(two).boxes.count()) == (0, 1)
 
 
 def test_a_migration_as_json_has_a_line_for_the_plan_and_one_for_what_was_done(run: Keyplan, url: str) -> None:
     plan, done = run("migrate", "switch", *MOVE, "--yes", "--json").documents
-    assert [step["phase"] for step in plan["steps"]] == ["prepare", "finish", "clean_up", "clean_up"]
+    assert [step["phase"] for step in plan["steps"]] == ["fill", "switch", "contract", "contract"]
     assert (done["is_settled"], done["counts"], done["contested"]) == (True, {"copied": 3}, [])
     assert done["verified"][0]["expected"] == done["verified"][0]["found"]
     _, cleaned = run("migrate", "finish", *MOVE, "--yes", "--json").documents

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import keyplan
+from keyplan.errors import LayoutMismatchError
 from keyplan.maintenance import check
 from tests.cli.conftest import Keyplan
 from tests.maintenance import filed
@@ -41,16 +42,16 @@ def test_a_migration_by_a_file_from_its_draft_to_its_end(run: Keyplan, url: str)
     ]
     assert run("migrate", "run", "--yes").lines[-2:] == [
         "records: 3 copied",
-        "prepared: upgrade the programs, then `keyplan migrate switch`",
+        "filled: upgrade the programs, then `keyplan migrate switch`",
     ]
     status = run("migrate", "status")
-    assert status.lines[0] == "0001_moved  under way, beside programs of the old layout"
+    assert status.lines[0] == "0001_moved  under way, filling"
     assert status.lines[1].endswith(": under way")
     assert status.lines[-1] == "next: `keyplan migrate switch`, when no program writes by the old layout any more"
     assert run("migrate", "switch", "--yes").code == 0
     document = run("migrate", "status", "--json").document
     assert [step["state"] for step in document["steps"]] == ["done", "done", "due"]
-    assert (document["stage"], document["next"]) == ("settled", "keyplan migrate finish")
+    assert (document["stage"], document["next"]) == ("switched", "keyplan migrate finish")
     assert run("migrate", "finish", "--yes").code == 0
     assert run("migrate", "status").lines == ["0001_moved  done", "nothing is due"]
     assert run("migrate", "run", "--yes").lines == ["nothing is due: 1 of 1 migrations are done"]
@@ -87,7 +88,7 @@ def test_several_files_are_planned_as_one_and_it_is_said(run: Keyplan, url: str)
     ]
     assert run("migrate", "run", "--yes").code == 0
     states = [line.split("  ")[-1] for line in run("migrate", "status").lines[:5]]
-    assert states == ["under way, beside programs of the old layout"] * 4 + ["due"]
+    assert states == ["under way, filling"] * 4 + ["due"]
     assert run("migrate", "switch", "--yes").code == 0
     assert run("migrate", "finish", "--yes").code == 0
     refused = run("migrate", "run", "--yes")
@@ -135,6 +136,12 @@ def test_a_migration_that_needs_no_run_is_done_with_the_one_before(run: Keyplan,
     # The table has another name, and everything stands where it stood.
     assert run("migrate", "new", "named", "--to", f"{FILED}:Named").code == 0
     assert run("migrate", "status").lines[-2:] == ["0002_named  done", "nothing is due"]
+    assert run("migrate", "new", "grown", "--to", f"{FILED}:Grown").code == 0
+    with keyplan.open(url, layout_check="refuse") as store, pytest.raises(LayoutMismatchError, match="loans"):
+        filed.Grown(store)
+    assert run("migrate", "run", "--yes").lines == ["nothing is due: 3 of 3 migrations are done"]
+    with keyplan.open(url, layout_check="refuse") as store:
+        assert [kind(store).notes.count() for kind in (filed.Moved, filed.Named, filed.Grown)] == [1, 1, 1]
 
 
 def test_what_is_under_way_can_be_rolled_back_and_history_says_so(run: Keyplan, url: str) -> None:
@@ -146,10 +153,22 @@ def test_what_is_under_way_can_be_rolled_back_and_history_says_so(run: Keyplan, 
         filed.Moved(store).entries.put("1", filed.Entry("changed", "bob"))
     answer = run("migrate", "rollback", "--yes")
     assert (answer.code, answer.lines[-1]) == (0, "rolled back: the old layout has everything")
-    with keyplan.open(url) as store:
+    with keyplan.open(url, layout_check="refuse") as store:
         assert filed.Plain(store).entries.require("1") == filed.Entry("changed", "bob")
+        with pytest.raises(LayoutMismatchError, match="0001_moved was rolled back, which led to it"):
+            filed.Moved(store)
+    with keyplan.open(url, layout_check="off") as store:
         assert filed.Moved(store).entries.count() == 0
     assert run("migrate", "status").lines[0] == "0001_moved  due"
+    get = "get", "entries", "1", "--layout", f"{FILED}:Moved"
+    assert run(*get, "--layout-check", "refuse").code == 4
+    assert "keyplan: the layout is not the one that the store is in" in run(*get).err
+    assert "layout is not" not in run(*get, "--layout-check", "off").err
+    Path("keyplan.toml").write_text('layout_check = "never"')
+    assert "'never' is not warn, refuse, off" in run(*get).err
+    Path("keyplan.toml").write_text('layout_check = "refuse"')
+    assert run(*get).code == 4
+    Path("keyplan.toml").unlink()
     for phase in ("switch", "finish"):
         assert run("migrate", phase, "--yes").code == 0
     past = run("migrate", "history", "--json").documents
@@ -171,10 +190,10 @@ def test_a_paused_migration_rests_until_it_is_resumed_in_the_run_that_it_was_in(
         assert "was paused at" in refused.err
         assert "`keyplan migrate resume` goes on with it" in refused.err
     (job,) = run("jobs", "--json").documents
-    assert job["stage"] == "beside programs of the old layout, paused"
+    assert job["stage"] == "filling, paused"
     assert job["command"].startswith("keyplan migrate resume --folder ")
     assert run("migrate", "status").lines[-1] == "next: `keyplan migrate resume`"
-    assert run(*job["command"].split()[1:]).lines[-1] == "prepared: upgrade the programs, then `keyplan migrate switch`"
+    assert run(*job["command"].split()[1:]).lines[-1] == "filled: upgrade the programs, then `keyplan migrate switch`"
     assert run("migrate", "switch", "--yes").code == 0
     assert run("migrate", "pause").code == 0
     assert run("migrate", "finish", "--yes").code == 130

@@ -6,7 +6,7 @@ import msgspec
 
 from keyplan.layout import Index, Layout, Table, Unique
 
-__all__ = ["Byline", "Entry", "Indexed", "Moved", "Named", "Noted", "Plain", "Retyped", "Split", "Typed"]
+__all__ = ["Byline", "Entry", "Grown", "Indexed", "Moved", "Named", "Noted", "Plain", "Retyped", "Split", "Typed"]
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -40,6 +40,12 @@ class Named(Layout, root="/f/"):
 
     articles = Table("articles/{number}", key=str, value=Entry)
     notes = Table("notes/{note}", key=str, value=str)
+
+
+class Grown(Named, root="/f/"):
+    """A table is new, which needs no run."""
+
+    loans = Table("loans/{loan}", key=str, value=str)
 
 
 class Indexed(Layout, root="/f/"):

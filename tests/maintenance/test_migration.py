@@ -53,10 +53,10 @@ def test_a_plan_writes_nothing_and_says_what_is_done_when(full: Store) -> None:
     assert dump(full) == before
     assert found.obstacles == ()
     assert [(step.phase.name, step.item, step.records) for step in found.steps] == [
-        ("PREPARE", "boxes", 5),
-        ("FINISH", "boxes", None),
-        ("CLEAN_UP", "boxes", None),
-        ("CLEAN_UP", "by_name", None),
+        ("FILL", "boxes", 5),
+        ("SWITCH", "boxes", None),
+        ("CONTRACT", "boxes", None),
+        ("CONTRACT", "by_name", None),
     ]
     assert "  boxes: remove the old records at boxes/{room}/{number}, each beside its copy" in [
         line.replace(":text", "").replace(":decimal", "") for line in found.lines()

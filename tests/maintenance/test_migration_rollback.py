@@ -16,12 +16,11 @@ from keyplan.maintenance import (
     check,
     clean_up_migration,
     history_of,
-    layouts_at,
     migrate,
     open_jobs,
     roll_back_migration,
 )
-from keyplan.store import Store
+from keyplan.store import Store, layouts_at
 from keyplan.testing.faults import FailingEngine
 from tests.maintenance.evolving import ENLARGED, NO_WAIT, Box, Moved, Old, Shelf, Stated, fill, own, plan, switched
 from tests.maintenance.layouts import dump
@@ -184,13 +183,35 @@ def test_what_both_sides_have_changed_is_left(store: Store, shop: Shop) -> None:
     assert shop.orders.require(0).items == ["old"]
 
 
-def test_a_copy_that_vanished_is_no_evidence_of_a_deletion(store: Store, shop: Shop) -> None:
+@pytest.mark.parametrize(("consent", "stays"), [("gone:orders", False), ("lose:orders", True)])
+def test_a_copy_that_vanished_is_taken_back_as_a_deletion_only_where_somebody_says_so(
+    store: Store, shop: Shop, *, consent: str, stays: bool
+) -> None:
+    assert switched(store, Shop, Sharing, transforms=[SPLIT]).is_settled
+    Sharing(store).orders.delete(Placed("c0", 0))
+    (contest,) = rolled_back(store, Shop, Sharing, transforms=[SPLIT]).left
+    assert "--accept gone:orders removes the old one" in contest.reason
+    assert rolled_back(store, Shop, Sharing, transforms=[SPLIT], accepts=[consent]).is_rolled_back
+    assert shop.orders.exists(0) is stays
+    assert list(check(store, shop)) == []
+
+
+def test_what_both_sides_have_deleted_is_no_contest(store: Store, shop: Shop) -> None:
     assert switched(store, Shop, Split, transforms=[SPLIT]).is_settled
     Split(store).orders.delete(Placed("c0", 0))
-    (contest,) = rolled_back(store, Shop, Split, transforms=[SPLIT]).left
-    assert "--accept gone:orders" in contest.reason
-    assert rolled_back(store, Shop, Split, transforms=[SPLIT], accepts=["gone:orders"]).is_rolled_back
-    assert shop.orders.require(0).customer == "c0"
+    shop.orders.delete(0)
+    assert rolled_back(store, Shop, Split, transforms=[SPLIT]).is_rolled_back
+    assert 0 not in list(shop.orders.keys())
+
+
+def test_of_several_records_that_were_made_one_that_vanished_is_left(store: Store, shop: Shop) -> None:
+    options: dict[str, Any] = {"transforms": [LINES], "accepts": ["none:orders", "gone:orders"]}
+    assert switched(store, Shop, Lined, **options).is_settled
+    Lined(store).lines.delete(Numbered(3, 1))
+    (contest,) = rolled_back(store, Shop, Lined, **options).left
+    assert "a part of what was made of it" in contest.reason
+    options["accepts"] += ["lose:orders"]
+    assert rolled_back(store, Shop, Lined, **options).is_rolled_back
 
 
 # ---- when there is no way back ---------------------------------------------------------------------------------------------

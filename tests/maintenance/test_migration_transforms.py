@@ -363,8 +363,12 @@ def test_joined_records_of_two_leases_need_a_consent(store: Store) -> None:
         Stay(store).rooms.insert("a", "x", lease=one.id)
         Stay(store).guests.insert("a", "y", lease=one.id)
         Stay(store).rooms.insert("b", "x", lease=one.id)
-        assert plan(store, Stay, Stayed, transforms=[joined]).obstacles == ()
+        early = plan(store, Stay, Stayed, transforms=[joined])
+        assert early.obstacles == ()
         Stay(store).guests.insert("b", "y", lease=other.id)
+        (contest,) = migrate(store, early, backoff=NO_WAIT).contested  # what the plan could not know
+        assert (contest.old_key, "--accept lease:rooms" in contest.reason) == (b"/s/rooms/b", True)
+        assert list(Stayed(store).stays.keys()) == ["a"]
         (obstacle,) = plan(store, Stay, Stayed, transforms=[joined]).obstacles
         assert obstacle.startswith("rooms: /s/rooms/b: its records hang on different leases")
         assert "--accept lease:rooms" in obstacle

@@ -15,13 +15,11 @@ from keyplan.maintenance import (
     back_up_store,
     copy_store,
     history_of,
-    layouts_at,
     migrate,
     plan_migration,
     restore_store,
 )
-from keyplan.maintenance.migration.marks import root_key
-from keyplan.store import Store
+from keyplan.store import Store, layouts_at, root_key
 
 
 class Pounds(msgspec.Struct, frozen=True):

@@ -10,9 +10,10 @@ from typing import Any, Final
 import pytest
 
 from keyplan.engine import ALL_KEYS, Area, Commit, ConfinedEngine, Delete, KeyRange, MemoryEngine, Put
-from keyplan.errors import AccessDeniedError, InvalidInputError, LeaseNotFoundError
+from keyplan.errors import AccessDeniedError, InvalidInputError, LayoutMismatchError, LeaseNotFoundError
 from keyplan.keyspace import GrantedReach
 from keyplan.layout import Layout, Table, Unique
+from keyplan.maintenance import note_layout
 from keyplan.server import (
     SERVICE_GROUP,
     WHOLE_STORE,
@@ -21,10 +22,10 @@ from keyplan.server import (
     Service,
     ServiceContext,
     Stores,
-    index_state_areas,
     layout_areas,
+    layout_state_areas,
 )
-from keyplan.store import IndexStates, Store
+from keyplan.store import IndexStates, RootNotes, Store
 
 SERVICES: Final = sorted(
     point.name for point in entry_points(group=SERVICE_GROUP) if point.value.startswith("keyplan.")
@@ -175,7 +176,13 @@ class Shelf(Layout, root="shelf/"):
     by_author = Unique("by-author/{author}", of=books, key=str, bind={"author": "author"})
 
 
-def test_a_layouts_areas_are_its_items_and_how_far_its_indexes_are() -> None:
+class Plain(Layout, root="shelf/"):
+    """What the shelf was before."""
+
+    books = Table("books/{title}", key=str, value=dict)
+
+
+def test_a_layouts_areas_are_its_items_and_what_the_store_says_of_it() -> None:
     engine = MemoryEngine()
     own = Store(context_of(engine).own(*layout_areas(Shelf.bound(), read_only={"labels"})))
     shelf = Shelf(own)
@@ -185,8 +192,13 @@ def test_a_layouts_areas_are_its_items_and_how_far_its_indexes_are() -> None:
     assert [key for key, _ in shelf.labels.list()] == []
     with pytest.raises(AccessDeniedError):
         shelf.labels.insert("fiction", "Fiction")
-    (state,) = index_state_areas(Shelf.bound())
+    note, state = layout_state_areas(Shelf.bound())
+    assert not note.can_write
     assert not state.can_write
+    assert note.range.start.startswith(RootNotes.bound().root)
     assert state.range.start.startswith(IndexStates.bound().root)
     with pytest.raises(AccessDeniedError):
         own.engine.value(IndexStates.bound().root)
+    note_layout(engine, Plain.bound())
+    with pytest.raises(LayoutMismatchError):
+        Shelf(Store(own.engine, layout_check="refuse"))

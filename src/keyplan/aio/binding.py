@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar, cast
 
 from keyplan.aio.calls import Calls
+from keyplan.aio.layout_check import AwaitedChecks
 from keyplan.aio.views import AwaitedCounter, AwaitedIndex, AwaitedTable, AwaitedUnique
 from keyplan.layout import (
     AsyncBinding,
@@ -17,6 +18,7 @@ from keyplan.layout import (
     Binding,
     BoundCounter,
     BoundIndex,
+    BoundLayout,
     BoundTable,
 )
 
@@ -29,8 +31,9 @@ Entered = TypeVar("Entered")
 class AwaitedBinding(AsyncBinding):
     """Views whose operations are those of the views of `reads` and `writes`, which are two on a store and one elsewhere."""
 
-    def __init__(self, calls: Calls, reads: Binding, writes: Binding) -> None:
+    def __init__(self, calls: Calls, reads: Binding, writes: Binding, checks: AwaitedChecks | None = None) -> None:
         self._calls = calls
+        self._checks = checks
         self._reads = reads
         self._writes = writes
         self.secrets = reads.secrets
@@ -40,22 +43,29 @@ class AwaitedBinding(AsyncBinding):
         """The latest revision known, awaited: of the store, of the snapshot, or of the transaction's commit (0 before it)."""
         return self._calls.run_short(lambda: self._reads.revision)
 
+    def _calls_of(self, layout: BoundLayout) -> Calls:
+        # Why here, and not when it is bound: its first operation can wait for the store.
+        return self._calls if self._checks is None else self._checks.before(self._calls, layout)
+
     # Why the casts: the operations are made from their names; a test compares them with the interfaces.
 
     def table_view(self, table: BoundTable) -> AsyncTableView[object, object]:
-        view = AwaitedTable(self._calls, self._reads.table_view(table), self._writes.table_view(table))
+        view = AwaitedTable(self._calls_of(table.layout), self._reads.table_view(table), self._writes.table_view(table))
         return cast("AsyncTableView[object, object]", view)
 
     def unique_view(self, index: BoundIndex) -> AsyncUniqueView[object, object, object]:
-        view = AwaitedUnique(self._calls, self._reads.unique_view(index), self._writes.unique_view(index))
+        calls = self._calls_of(index.table.layout)
+        view = AwaitedUnique(calls, self._reads.unique_view(index), self._writes.unique_view(index))
         return cast("AsyncUniqueView[object, object, object]", view)
 
     def index_view(self, index: BoundIndex) -> AsyncIndexView[object, object]:
-        view = AwaitedIndex(self._calls, self._reads.index_view(index), self._writes.index_view(index))
+        calls = self._calls_of(index.table.layout)
+        view = AwaitedIndex(calls, self._reads.index_view(index), self._writes.index_view(index))
         return cast("AsyncIndexView[object, object]", view)
 
     def counter_view(self, counter: BoundCounter) -> AsyncCounterView:
-        view = AwaitedCounter(self._calls, self._reads.counter_view(counter), self._writes.counter_view(counter))
+        calls = self._calls_of(counter.layout)
+        view = AwaitedCounter(calls, self._reads.counter_view(counter), self._writes.counter_view(counter))
         return cast("AsyncCounterView", view)
 
 

@@ -18,7 +18,7 @@ from keyplan.engine import Engine, Mutation, open_awaiting_engine
 from keyplan.errors import KeyplanError
 from keyplan.keyspace import KeySpace, KeySpaceEngine, Mode, open_keyspace_url, share_on
 from keyplan.keyspace import KeySpaceStore as HeldKeySpace
-from keyplan.store import url_with_options
+from keyplan.store import LayoutCheck, url_with_options
 
 __all__ = ["KeySpaceStore", "open_keyspace_async"]
 
@@ -40,8 +40,15 @@ class KeySpaceStore(Store):
     session. `on_close`, a function or a coroutine function, is called in the event loop.
     """
 
-    def __init__(self, held: HeldKeySpace, engine: Engine, *, inline_reads: bool = False) -> None:
-        super().__init__(engine, inline_reads=inline_reads, secrets=held.secrets)
+    def __init__(
+        self,
+        held: HeldKeySpace,
+        engine: Engine,
+        *,
+        inline_reads: bool = False,
+        layout_check: LayoutCheck = "off",
+    ) -> None:
+        super().__init__(engine, inline_reads=inline_reads, secrets=held.secrets, layout_check=layout_check)
         self._held = held
 
     @property
@@ -90,6 +97,7 @@ async def open_keyspace_async(
     url: str,
     *,
     inline_reads: bool,
+    layout_check: LayoutCheck,
     on_close: Callable[[KeyplanError], object] | None = None,
     **options: Any,
 ) -> KeySpaceStore:
@@ -99,7 +107,7 @@ async def open_keyspace_async(
     try:
         engine = await _twin_engine(url, held, options)
         ending.begin(engine)
-        return KeySpaceStore(held, engine, inline_reads=inline_reads)
+        return KeySpaceStore(held, engine, inline_reads=inline_reads, layout_check=layout_check)
     except BaseException:
         await _in_a_thread(held.close)
         raise

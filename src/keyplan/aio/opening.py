@@ -14,7 +14,7 @@ from keyplan.aio.threads import Workers
 from keyplan.codec import SecretCipher
 from keyplan.engine import Engine, open_awaiting_engine, open_engine
 from keyplan.errors import KeyplanError
-from keyplan.store import url_with_options
+from keyplan.store import LayoutCheck, checked_reaction, url_with_options
 
 __all__ = ["Opening", "open_async"]
 
@@ -56,31 +56,45 @@ def open_async(
     allow_foreign_write: bool = False,
     on_close: Callable[[KeyplanError], object] | None = None,
     secrets: SecretCipher | None = None,
+    layout_check: LayoutCheck = "warn",
     **options: str | int | bool,
 ) -> Opening[KeySpaceStore]: ...
 
 
 @overload
 def open_async(
-    url: str, *, inline_reads: bool = False, secrets: SecretCipher | None = None, **options: str | int | bool
+    url: str,
+    *,
+    inline_reads: bool = False,
+    secrets: SecretCipher | None = None,
+    layout_check: LayoutCheck = "warn",
+    **options: str | int | bool,
 ) -> Opening[Store]: ...
 
 
 def open_async(
-    url: str, *, inline_reads: bool = False, secrets: SecretCipher | None = None, **options: Any
+    url: str,
+    *,
+    inline_reads: bool = False,
+    secrets: SecretCipher | None = None,
+    layout_check: LayoutCheck = "warn",
+    **options: Any,
 ) -> Opening[Any]:
     """Open the store that `url` names, for the event loop that runs: `async with keyplan.aio.open("lmdb:./site.kv") as store`.
 
-    The URL, `secrets` and `options` are those of `keyplan.open`, `keyspace` and `application` among them; `inline_reads` is
-    explained at `Store`. Raises EngineOpenError; for a key space what `keyplan.keyspace.open_key_space` raises.
+    The URL, `secrets`, `layout_check` and `options` are those of `keyplan.open`, `keyspace` and `application` among them;
+    `inline_reads` is explained at `Store`. Raises EngineOpenError; for a key space what `keyplan.keyspace.open_key_space`
+    raises.
     """
+    reaction = checked_reaction(layout_check)
     if "keyspace" in options or "application" in options:
-        return Opening(partial(open_keyspace_async, url, inline_reads=inline_reads, secrets=secrets, **options))
+        opening = partial(open_keyspace_async, url, inline_reads=inline_reads, layout_check=reaction)
+        return Opening(partial(opening, secrets=secrets, **options))
 
     async def opened() -> Store:
         full_url = url_with_options(url, options)
         engine = await drive(partial(open_awaiting_engine, full_url, wait)) or await _opened_in_a_thread(full_url)
-        return Store(engine, inline_reads=inline_reads, secrets=secrets)
+        return Store(engine, inline_reads=inline_reads, secrets=secrets, layout_check=reaction)
 
     return Opening(opened)
 

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 from keyplan.aio.binding import AwaitedBinding
 from keyplan.aio.bridge import AwaitingBridge, LoopBridge, OffloadingBridge, awaited_backoff
 from keyplan.aio.calls import StoreCalls
+from keyplan.aio.layout_check import AwaitedChecks
 from keyplan.aio.lease import Lease, LeaseRequest, TaskKeeper
 from keyplan.aio.notifier import CommitNotifier
 from keyplan.aio.offload import ThreadOffloadEngine
@@ -17,7 +18,7 @@ from keyplan.aio.transaction import PinnedState, Snapshot, Transaction
 from keyplan.codec import SecretCipher
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.layout import AsyncBinding
-from keyplan.store import Backoff, Explanation
+from keyplan.store import Backoff, Explanation, LayoutCheck, LayoutChecker
 from keyplan.store import Lease as HeldLease
 from keyplan.store import Store as SyncStore
 from keyplan.store import Transaction as SyncTransaction
@@ -36,7 +37,8 @@ class Store(AwaitedBinding):
     must go to the disk, or ends a lease that ran out, everything else waits for it. It is for engines whose reads are answered
     from this machine's memory, and has no effect on others.
 
-    The store owns the engine. Use it in an `async with` block, or close it.
+    `layout_check` is that of `keyplan.Store`; a layout is looked at before its first operation here, since binding it cannot
+    wait. The store owns the engine. Use it in an `async with` block, or close it.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Store(AwaitedBinding):
         clock: Clock = SYSTEM_CLOCK,
         inline_reads: bool = False,
         secrets: SecretCipher | None = None,
+        layout_check: LayoutCheck = "off",
     ) -> None:
         self._engine = engine
         self._bridge = bridge = _bridge_of(engine, inline_reads=inline_reads)
@@ -63,7 +66,8 @@ class Store(AwaitedBinding):
         """What writes and watches. A try of a single write is made in a thread as a whole."""
         self._plain = SyncStore(engine, clock=clock, keeper=self._keeper, secrets=secrets)
         """What reads: a whole read is made where it does not hold up the loop, so that its engine need not be reached."""
-        super().__init__(self._store_calls, self._plain, self._records)
+        checks = AwaitedChecks(bridge, LayoutChecker(engine, layout_check))
+        super().__init__(self._store_calls, self._plain, self._records, checks)
         self._ended: Task[None] | None = None
 
     @property
@@ -73,7 +77,7 @@ class Store(AwaitedBinding):
 
     def transaction(self) -> Transaction:
         """Return a transaction, to be used in an `async with` block; see there for what its commit raises."""
-        return Transaction(self._bridge, self._control.transaction())
+        return Transaction(self._bridge, self._control.transaction(), self._checks)
 
     async def run(self, work: Callable[[Transaction], Awaitable[R]]) -> R:
         """Call the coroutine function `work` with a transaction, commit it, and return what `work` returned.
@@ -86,7 +90,7 @@ class Store(AwaitedBinding):
 
     def snapshot(self) -> AbstractAsyncContextManager[PinnedState]:
         """Pin the latest state for the length of a block: all reads see it, and writes raise UnsupportedByEngineError."""
-        return Snapshot(self._store_calls, self._plain.snapshot())
+        return Snapshot(self._store_calls, self._plain.snapshot(), self._checks)
 
     async def explain(self, work: Callable[[Transaction], Awaitable[object]]) -> Explanation:
         """Return the commit that the coroutine function `work` would make now, and write nothing."""
@@ -147,7 +151,7 @@ class Store(AwaitedBinding):
     # ---- pieces --------------------------------------------------------------------------------------------------------
 
     def _in_transaction(self, work: Callable[[Transaction], Awaitable[R]]) -> Callable[[SyncTransaction], R]:
-        return lambda transaction: Transaction(self._bridge, transaction).driven(work)
+        return lambda transaction: Transaction(self._bridge, transaction, self._checks).driven(work)
 
     def _leased(self, grant: Callable[..., HeldLease], on_loss: Callable[[Lease], object] | None) -> LeaseRequest:
         twins: dict[HeldLease, Lease] = {}

@@ -10,6 +10,7 @@ from keyplan.aio.binding import AwaitedBinding, AwaitedBlock
 from keyplan.aio.bridge import LoopBridge
 from keyplan.aio.calls import Calls, PinnedCalls, TransactionCalls
 from keyplan.aio.greenlets import wait
+from keyplan.aio.layout_check import AwaitedChecks
 from keyplan.layout import AsyncBinding, Binding
 from keyplan.store import Explanation, KeyRef
 from keyplan.store import PinnedState as SyncPinnedState
@@ -23,8 +24,8 @@ R = TypeVar("R")
 class PinnedState(AwaitedBinding):
     """`keyplan.store.PinnedState`, awaited: one state to read from. Several tasks may use it; their reads take turns."""
 
-    def __init__(self, calls: Calls, pinned: Binding) -> None:
-        super().__init__(calls, pinned, pinned)
+    def __init__(self, calls: Calls, pinned: Binding, checks: AwaitedChecks | None = None) -> None:
+        super().__init__(calls, pinned, pinned, checks)
 
     def begin(self) -> AbstractAsyncContextManager[AsyncBinding]:
         """Return a block that raises UnsupportedByEngineError when entered, as the synchronous one does."""
@@ -49,9 +50,9 @@ class Transaction(AwaitedBinding):
     InvalidInputError.
     """
 
-    def __init__(self, bridge: LoopBridge, transaction: SyncTransaction) -> None:
+    def __init__(self, bridge: LoopBridge, transaction: SyncTransaction, checks: AwaitedChecks | None = None) -> None:
         self._serial = TransactionCalls(bridge)
-        super().__init__(self._serial, transaction, transaction)
+        super().__init__(self._serial, transaction, transaction, checks)
         self._transaction = transaction
 
     @property
@@ -95,7 +96,9 @@ class Transaction(AwaitedBinding):
 
     def pinned(self) -> AbstractAsyncContextManager[AsyncBinding]:
         """Give the transaction's own view without the right to write."""
-        return AwaitedBlock(self._serial, self._transaction.pinned(), partial(PinnedState, self._serial))
+        return AwaitedBlock(
+            self._serial, self._transaction.pinned(), partial(PinnedState, self._serial, checks=self._checks)
+        )
 
     async def attempt(self, work: Callable[[AsyncBinding], Awaitable[R]]) -> R:
         """Run `work` once, as a part of this transaction. Who began the transaction decides about another try."""
@@ -115,9 +118,11 @@ class Transaction(AwaitedBinding):
 class Snapshot(AwaitedBlock[SyncPinnedState, PinnedState]):
     """The block of a snapshot, which ends after everything that is under way on it."""
 
-    def __init__(self, calls: Calls, block: AbstractContextManager[SyncPinnedState]) -> None:
+    def __init__(
+        self, calls: Calls, block: AbstractContextManager[SyncPinnedState], checks: AwaitedChecks | None = None
+    ) -> None:
         self._reads = PinnedCalls(calls.bridge)
-        super().__init__(calls, block, partial(PinnedState, self._reads))
+        super().__init__(calls, block, partial(PinnedState, self._reads, checks=checks))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

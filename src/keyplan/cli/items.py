@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from keyplan.cli.failures import print_hint
+from keyplan.cli.layout_checks import LayoutCheckOption, layout_check_of_option, look_at_layout
 from keyplan.cli.options import (
     ConfigOption,
     KeySpaceOption,
@@ -150,6 +151,7 @@ class LayoutOptions(NamedTuple):
     keyspace: KeySpaceOption = None
     config: ConfigOption = None
     secrets: SecretsOption = None
+    layout_check: LayoutCheckOption = None
 
     def bound(self) -> BoundLayout:
         """Return the layout with its parameters' values, without a store. Raises the errors of `bound_of_options`."""
@@ -172,11 +174,13 @@ class LayoutOptions(NamedTuple):
         With `create`, which is what will be written, a missing store is made when the write is none that it would refuse.
 
         Where a restore or a copy below the root has not ended, readers get a hint and writers an error, unless `unfinished`
-        decides otherwise. Raises the errors of `layout_of_option`, `root_parameters` and `store_of_option`.
+        decides otherwise; and where the layout is not the one that the store notes, as `--layout-check` says. Raises the errors
+        of `layout_of_option`, `root_parameters`, `store_of_option` and `look_at_layout`.
         """
         kind = layout_of_option(self.layout, self.config)
         values = root_parameters(kind, self.parameter, self.config)
         bound = kind.bound(**values)
+        check = layout_check_of_option(self.layout_check, self.config)
         opened = partial(
             store_of_option,
             self.store,
@@ -205,6 +209,7 @@ class LayoutOptions(NamedTuple):
             rehearse(self.store, self.config, rehearsed, is_whole=True)
             store = opened(create=True)
         with store:
+            look_at_layout(store, bound, check)
             yield OpenLayout(store, kind(store, **values), bound)
 
 

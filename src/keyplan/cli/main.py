@@ -168,7 +168,20 @@ EXTRAS: Final = {
 """Packages that keyplan imports without depending on them, and the extra that brings them."""
 
 ANYWHERE: Final = frozenset(
-    {"--store", "-s", "--layout", "-l", "--parameter", "-p", "--keyspace", "-k", "--config", "--secrets", "--json"}
+    {
+        "--store",
+        "-s",
+        "--layout",
+        "-l",
+        "--parameter",
+        "-p",
+        "--keyspace",
+        "-k",
+        "--config",
+        "--secrets",
+        "--layout-check",
+        "--json",
+    }
 )
 """Options that may stand before the command, too: people type the store first. All but --json have a value."""
 

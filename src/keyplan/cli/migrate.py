@@ -52,6 +52,7 @@ from keyplan.maintenance import (
     draft_migration,
     ended_at,
     migrate,
+    note_layout,
     pause_migration,
     phase_under_way,
     read_migrations,
@@ -249,6 +250,15 @@ def history_command(
     print_grid(("ended", "how", "migration", "from", "to"), rows)
 
 
+def note_command(*, layout: LayoutOption = None, place: Place, json: JsonOption = False) -> None:
+    """Note in a store that was never migrated that programs use a layout: whoever binds another one is told from then on."""
+    bound = bound_at(layout_of_option(layout, place.config), place.parameter, place.config)
+    with place.opened(bound.root, is_read=False) as store:
+        note_layout(store.engine, bound)
+    said = f"noted: programs use {bound.name} ({bound.fingerprint})"
+    print_answer({"layout": bound.name, "fingerprint": bound.fingerprint}, said, json=json)
+
+
 def status_command(*, folder: FolderOption = None, place: Place, json: JsonOption = False) -> None:
     """Print which migration files are done, which one is under way and in which step, and the command that comes next."""
     source = PlanOptions(folder=folder).source(place.parameter, place.config)
@@ -272,6 +282,7 @@ for _name, _command in (
     ("resume", resume_command),
     ("status", status_command),
     ("history", history_command),
+    ("note", note_command),
 ):
     migrate_app.command(_name)(spread(_command))
 
@@ -316,6 +327,7 @@ def _carry_out(
     with place.opened(source.root, is_read=False) as store:
         plan = _planned(store, source, json=running.json)
         if plan is None:
+            source.remember(store.engine)
             return
         if phase is not ROLLBACK:
             end_with_findings(plan.obstacles)
@@ -323,6 +335,7 @@ def _carry_out(
             return
         if phase is None:
             phase = _resumed(store, plan)
+        source.remember(store.engine)
         words = partial(words_of, context, replaced=source.told)
         with stopped_by_signals(partial(words, with_store=True)) as stop:
             is_done = phase.carry_out(store, plan, Act(stop, words(), pace), json=running.json)
@@ -365,9 +378,9 @@ def _rolled_back(store: Store, plan: MigrationPlan, act: Act, *, json: bool) -> 
     return report.is_rolled_back
 
 
-RUN: Final = Phase("run", (MigrationPhase.PREPARE,), partial(_migrated, is_switched=False))
-SWITCH: Final = Phase("switch", (MigrationPhase.PREPARE, MigrationPhase.FINISH), partial(_migrated, is_switched=True))
-FINISH: Final = Phase("finish", (MigrationPhase.CLEAN_UP,), _cleaned)
+RUN: Final = Phase("run", (MigrationPhase.FILL,), partial(_migrated, is_switched=False))
+SWITCH: Final = Phase("switch", (MigrationPhase.FILL, MigrationPhase.SWITCH), partial(_migrated, is_switched=True))
+FINISH: Final = Phase("finish", (MigrationPhase.CONTRACT,), _cleaned)
 ROLLBACK: Final = Phase("rollback", (), _rolled_back)
 
 _UNDER_WAY: Final = {"run": RUN, "switch": SWITCH, "finish": FINISH, "rollback": ROLLBACK}

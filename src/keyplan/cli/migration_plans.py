@@ -23,6 +23,7 @@ from keyplan.maintenance import (
     plan_leg,
     plan_migration,
     read_migrations,
+    remember_passed,
 )
 
 __all__ = [
@@ -48,7 +49,7 @@ AcceptOption = Annotated[
     typer.Option(
         "--accept",
         metavar="NAME",
-        help="A breaking change that is harmless here, as E17; or from:, gone:, none:, keys: or lease:TABLE; may be repeated.",
+        help="A harmless change, as E17; from:, gone:, none:, keys:, lease:, lose:, old: or new:TABLE; may be repeated.",
     ),
 ]
 FolderOption = Annotated[
@@ -92,7 +93,7 @@ class PlanOptions(NamedTuple):
     accept: AcceptOption = None
     from_parameter: Annotated[
         list[str] | None,
-        typer.Option("--from-parameter", metavar="NAME=VALUE", help="A parameter of the old root, where it differs."),
+        typer.Option("--from-parameter", metavar="NAME=VALUE", help="With --from: a parameter of the old root."),
     ] = None
 
     @property
@@ -167,6 +168,9 @@ class OptionSource(NamedTuple):
         """The options that a command needs that is given in another folder."""
         return {}
 
+    def remember(self, engine: Engine) -> None:
+        """Nothing: a plan without steps notes its layout when it is carried out."""
+
     def planned(self, engine: Engine, progress: Callable[[int], None], *, is_drafted: bool = False) -> Planned:
         """Plan the migration; `is_drafted`: as the layouts have it, without a look at records. Raises as `plan_migration`."""
         plan = plan_migration(
@@ -216,6 +220,10 @@ class FileSource(NamedTuple):
     def place(self, engine: Engine) -> MigrationPlace:
         """Find where the store stands among the files."""
         return place_in(self.folder, engine, self.bind, until=self.until)
+
+    def remember(self, engine: Engine) -> None:
+        """Note layouts of files that need no run: programs may use them."""
+        remember_passed(self.folder, self.place(engine), engine, self.bind)
 
     def planned(self, engine: Engine, progress: Callable[[int], None], *, is_drafted: bool = False) -> Planned:
         """Plan what is due next; `is_drafted`: without a look at records. Raises InvalidInputError, and as `plan_migration`."""

@@ -26,11 +26,11 @@ def print_report(report: MigrationReport, *, is_switched: bool, is_over: bool, j
     if report.is_settled and is_over:
         print_text("over: nothing of the old layout is left")
     elif report.is_settled:
-        print_text("settled: `keyplan migrate finish` follows when no program needs the old layout any more")
+        print_text("switched: `keyplan migrate finish` follows when no program needs the old layout any more")
     elif is_switched:
-        print_text("not settled: decide about the records left, and give the command again")
+        print_text("not switched: decide about the records left, and give the command again")
     else:
-        print_text("prepared: upgrade the programs, then `keyplan migrate switch`")
+        print_text("filled: upgrade the programs, then `keyplan migrate switch`")
 
 
 def print_clean_up(report: CleanUpReport, *, json: bool) -> None:

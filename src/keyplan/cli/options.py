@@ -128,6 +128,7 @@ class Settings:
     store: str = ""
     layout: str = ""
     secrets: str = ""
+    layout_check: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
 
 

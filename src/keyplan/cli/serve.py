@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import typer
 
 from keyplan.cli.audit_log import AuditOptions
+from keyplan.cli.layout_checks import LayoutCheckOption, layout_check_of_option
 from keyplan.cli.options import (
     ConfigOption,
     SecretsOption,
@@ -214,6 +215,7 @@ def serve_command(
     ] = None,
     layout: LayoutsOption = None,
     secrets: SecretsOption = None,
+    layout_check: LayoutCheckOption = None,
     callers: CallerOptions,
     tls: TlsOptions,
     audit: AuditOptions,
@@ -256,6 +258,7 @@ def serve_command(
         audit_rotation=audit.rotation(),
         # Why read now: a server without its keys is not to start, rather than to fail at the first secret.
         secrets=None if keys is None else keys.keys,
+        layout_check=layout_check_of_option(layout_check, config),
     )
     configure_logs(level=log_level)
     serve(options, on_listening=_print_addresses)

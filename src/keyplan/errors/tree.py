@@ -17,6 +17,7 @@
     │   ├── UniqueViolationError          another record holds this unique entry
     │   ├── StaleRecordError              the record is not at the expected revision
     │   ├── IndexNotReadyError            the index is not built yet
+    │   ├── LayoutMismatchError           the store is in another layout
     │   ├── RestoreConflictError          a backup does not fit what the store holds
     │   ├── TargetNotEmptyError           there are keys where something is to be brought
     │   ├── TargetTakenError              another process does the same work now
@@ -77,6 +78,7 @@ __all__ = [
     "InvalidWatchTokenError",
     "KeyplanError",
     "LayoutError",
+    "LayoutMismatchError",
     "LeaseNotFoundError",
     "LintError",
     "MigrationRefusedError",
@@ -285,6 +287,18 @@ class IndexNotReadyError(ConflictError):
 
     code = "index-not-ready"
     summary = "the index is not built yet, so that reading it would leave records out"
+    grpc_status = GrpcStatus.FAILED_PRECONDITION
+
+
+class LayoutMismatchError(ConflictError):
+    """A layout was bound to a store that notes another one for its root. Nothing was read or written by it.
+
+    Facts: `layout` and `stored`, each a name and a fingerprint; `root`; `problem`: how it came to that; `differences`: a tuple
+    of sentences, from the stored layout to the bound one; `advice`.
+    """
+
+    code = "layout-mismatch"
+    summary = "the layout is not the one that the store is in"
     grpc_status = GrpcStatus.FAILED_PRECONDITION
 
 

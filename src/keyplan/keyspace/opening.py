@@ -29,7 +29,7 @@ from keyplan.keyspace.records import Fence, State
 from keyplan.keyspace.registry import KeySpaces
 from keyplan.keyspace.roles import Registry, Role
 from keyplan.keyspace.share import KeySpaceEngine, ReadOnlyShare
-from keyplan.store import Backoff, Store, open_store
+from keyplan.store import Backoff, LayoutCheck, Store, checked_reaction, open_store
 
 __all__ = [
     "SESSION_SECONDS_DEFAULT",
@@ -57,13 +57,15 @@ def open_keyspace_url(
     allow_foreign_write: bool = False,
     on_close: Callable[[KeyplanError], object] | None = None,
     secrets: SecretCipher | None = None,
+    layout_check: LayoutCheck = "warn",
     **options: str | int | bool,
 ) -> KeySpaceStore:
     """Open the key space of that name in the store that `url` names; see `open_key_space`. `options` are the URL's.
 
     Closing it closes the engine. Raises EngineOpenError, and what `open_key_space` raises.
     """
-    engine = open_store(url, secrets=None, **options).engine
+    reaction = checked_reaction(layout_check)
+    engine = open_store(url, secrets=None, layout_check="off", **options).engine
     try:
         return open_key_space(
             engine,
@@ -77,6 +79,7 @@ def open_keyspace_url(
             on_close=on_close,
             closes_engine=True,
             secrets=secrets,
+            layout_check=reaction,
         )
     except BaseException:
         engine.close()
@@ -100,6 +103,7 @@ def open_key_space(
     clock: Clock = SYSTEM_CLOCK,
     backoff: Backoff | None = None,
     secrets: SecretCipher | None = None,
+    layout_check: LayoutCheck = "off",
 ) -> KeySpaceStore:
     """Open a key space on an engine, as a store in which any layout runs.
 
@@ -115,7 +119,7 @@ def open_key_space(
 
     With a session (`session_seconds` None: without) a deletion waits for this handle to close, at most so long; and the handle
     closes by itself when the key space is deleted or made anew: `on_close` is called with the error. `secrets` are the keys of
-    sealed secrets; see `Store`.
+    sealed secrets, `layout_check` what becomes of layouts that are not the key space's; see `Store`.
 
     Raises KeySpaceNotFoundError, KeySpaceDisabledError, KeySpaceDeletingError, KeySpaceDeletedError, KeySpaceRestoringError,
     OwnerConflictError, PrefixMismatchError, KeySpaceApiUnavailableError, SelfRegistrationDisabledError, and engine errors.
@@ -128,7 +132,7 @@ def open_key_space(
         registry = administrator.acting_as(Role.CLIENT, application) if is_client else administrator
     registry_is_own = isinstance(registry, KeySpaces) and registry.engine is engine
     inner = engine if closes_engine else WrappedShared(engine)
-    of_store: dict[str, Any] = {"clock": clock, "backoff": backoff, "secrets": secrets}
+    of_store: dict[str, Any] = {"clock": clock, "backoff": backoff, "secrets": secrets, "layout_check": layout_check}
     try:
         if registry_is_own:
             found = _found(registry, name, application, create_if_missing=create_if_missing)
@@ -149,14 +153,8 @@ def open_key_space(
         share = KeySpaceEngine(inner, name, found.raw_prefix, fence)
     look = budgeted(share, administrator, found, clock, is_told=session_seconds is not None)
     look()
-    store = KeySpaceStore(
-        share,
-        prefix=found.raw_prefix,
-        mode=Mode.REGISTRY,
-        keyspace=found,
-        application=application,
-        **of_store,
-    )
+    of_store |= {"prefix": found.raw_prefix, "keyspace": found, "application": application}
+    store = KeySpaceStore(share, mode=Mode.REGISTRY, **of_store)
     if session_seconds is not None:
         heartbeat = SessionHeartbeat(
             engine,
@@ -193,7 +191,14 @@ def open_restoring(engine: Engine, keyspace: KeySpace, *, backoff: Backoff | Non
     )
 
 
-def open_for_care(engine: Engine, name: str, *, is_reading: bool, secrets: SecretCipher | None = None) -> Store:
+def open_for_care(
+    engine: Engine,
+    name: str,
+    *,
+    is_reading: bool,
+    secrets: SecretCipher | None = None,
+    layout_check: LayoutCheck = "off",
+) -> Store:
     """Open a key space for an administrator's hand, whoever owns it, without a session; the store closes the engine.
 
     For reading, in every state that has data: disabled, being deleted or restored. Otherwise as its owner, behind the fence.
@@ -203,8 +208,16 @@ def open_for_care(engine: Engine, name: str, *, is_reading: bool, secrets: Secre
     if found.state is State.DELETED:
         raise KeySpaceDeletedError(name=name)
     if is_reading:
-        return Store(share_for_care(engine, found), secrets=secrets)
-    return open_key_space(engine, name, found.application, session_seconds=None, closes_engine=True, secrets=secrets)
+        return Store(share_for_care(engine, found), secrets=secrets, layout_check=layout_check)
+    return open_key_space(
+        engine,
+        name,
+        found.application,
+        session_seconds=None,
+        closes_engine=True,
+        secrets=secrets,
+        layout_check=layout_check,
+    )
 
 
 def share_for_care(engine: Engine, keyspace: KeySpace, *, closes_engine: bool = True) -> Engine:

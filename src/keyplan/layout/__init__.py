@@ -74,6 +74,8 @@ if TYPE_CHECKING:
         layout_spec_of,
         pair_items,
         plain_shape,
+        program_differences,
+        rooted_spec,
     )
     from keyplan.layout.lock import layout_of_file, lock_text
     from keyplan.layout.render import render_docs, render_map
@@ -186,12 +188,14 @@ __all__ = [
     "plain_shape",
     "plain_value",
     "prefix_of_words",
+    "program_differences",
     "raw_key_of",
     "read_template",
     "readings_of",
     "render_docs",
     "render_map",
     "rewrite_embedded_keys",
+    "rooted_spec",
     "scalar_of_text",
     "shown_key",
     "template_of_source",
@@ -205,6 +209,7 @@ _MODULES: Final = {
         *("CHANGE_CODES", "Impact", "KeyRelation", "LayoutChange", "LayoutPairs", "compare_keys", "differences"),
         "changes_in_markdown",
         *("field_labels", "has_same_entries", "layout_spec_of", "pair_items", "plain_shape"),
+        *("program_differences", "rooted_spec"),
     ),
     "lock": ("layout_of_file", "lock_text"),
     "render": ("render_docs", "render_map"),

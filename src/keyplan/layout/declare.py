@@ -55,7 +55,8 @@ class Layout(Generic[Mode]):
     Raises LayoutError and TemplateError when the class is made.
 
     An instance is the layout bound to a store, a snapshot or a transaction: `CloudChamber(store)`; further keywords are the
-    root's parameters. Raises InvalidKeyError when a parameter does not fit.
+    root's parameters. Raises InvalidKeyError when a parameter does not fit, LayoutMismatchError where the store refuses layouts
+    that are not its own; see `Store`.
 
     Declared as `class CloudChamber(Layout[Mode], ...)` it is for stores of keyplan and of keyplan.aio, and type checkers know
     which: `CloudChamber[Async]` has awaited operations. Without `[Mode]` they take it for the synchronous use.
@@ -89,6 +90,8 @@ class Layout(Generic[Mode]):
     def __init__(self, binding: Bindable[Mode], /, **parameters: object) -> None:
         self._binding = binding
         self._bound = self.bound(binding.secrets, **parameters)
+        if binding.known_layouts is not None and self._bound not in binding.known_layouts:
+            binding.check_layout(self._bound)
 
     def over(self, binding: Bindable[Mode]) -> Self:
         """Return this layout, under the same root, bound to something else: a transaction that several layouts share."""

@@ -4,9 +4,11 @@ A layout that is declared as `class Site(Layout[Mode])` is `Site[Sync]` on a sto
 keyplan.aio; `Site` alone means the first. What an item answers follows from it (docs/decisions).
 """
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from keyplan.codec import SecretCipher
+from keyplan.layout.bound import BoundLayout
 
 __all__ = ["Async", "Bindable", "Mode", "Sync", "Use_co"]
 
@@ -31,11 +33,20 @@ Use_co = TypeVar("Use_co", covariant=True)
 
 
 class Bindable(Protocol[Use_co]):
-    """What a layout can be bound to, in either use. `secrets` has the keys of secrets that are sealed in the store."""
+    """What a layout can be bound to, in either use.
+
+    `secrets` has the keys of secrets that are sealed in the store. `known_layouts` are those that were looked at, and need not
+    be given to `check_layout` when they are bound once more; None where no layout is looked at.
+    """
 
     secrets: SecretCipher | None = None
+    known_layouts: Container[BoundLayout] | None = None
 
     @property
     def use(self) -> type[Use_co]:
         """Sync or Async."""
         ...
+
+    def check_layout(self, layout: BoundLayout) -> None:
+        """Say, or refuse, that a layout that is being bound is not the one that the store is in. Raises LayoutMismatchError."""
+        return

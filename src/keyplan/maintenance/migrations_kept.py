@@ -19,17 +19,15 @@ from keyplan.maintenance.migration.marks import (
     MigrationState,
     PastKey,
     PastMigration,
-    RootLayouts,
     TableLayout,
     TableStage,
     history_key,
     layout_key,
-    root_key,
     state_key,
     states_in,
 )
 from keyplan.maintenance.transfers import Target
-from keyplan.store import Backoff
+from keyplan.store import Backoff, RootLayouts, RootNotes, root_key
 
 __all__ = ["KeptMigration", "has_migrations", "migrations_below", "put_migrations", "refuse_half_converted", "rerooted"]
 
@@ -48,7 +46,7 @@ class KeptMigration(NamedTuple):
 
 
 def _table(name: str) -> BoundTable:
-    return Migrations.bound().tables[name]
+    return RootNotes.bound().tables["layouts"] if name == "roots" else Migrations.bound().tables[name]
 
 
 def _roots(record: Any) -> tuple[bytes, ...]:

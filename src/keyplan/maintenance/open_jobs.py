@@ -174,7 +174,7 @@ def _migration(row: "_Row", *, is_paused: bool) -> Iterator[OpenJob]:
     if state.is_cleaned:
         return
     roots = " and ".join(sorted({shown_key(state.old_root), shown_key(state.new_root)}))
-    phase = "run" if state.stage == Stage.BESIDE else NEXT_COMMANDS.get(state.stage, "run")
+    phase = "run" if state.stage == Stage.FILLING else NEXT_COMMANDS.get(state.stage, "run")
     if is_paused:
         phase = "resume"
     # Why the second word: the record has the words of the run that began it, or took it over.

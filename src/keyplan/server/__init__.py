@@ -9,7 +9,7 @@ from keyplan.server.application import BUILT_IN_SERVICES, Application, service_b
 from keyplan.server.auditing import NotingEngine, ServiceAudit, asker_of, note_access_file, note_answer
 from keyplan.server.bounds import BODY_BYTES_MAX, HEADER_BYTES_MAX, EdgeBounds
 from keyplan.server.closing import Closing
-from keyplan.server.confined import WHOLE_STORE, CallerStore, Stores, index_state_areas, layout_areas
+from keyplan.server.confined import WHOLE_STORE, CallerStore, Stores, layout_areas, layout_state_areas
 from keyplan.server.gate import allow_body
 from keyplan.server.guessing import Guesses, place_of
 from keyplan.server.holding import Excess
@@ -79,8 +79,8 @@ __all__ = [
     "caller_of",
     "configure_logs",
     "failure",
-    "index_state_areas",
     "layout_areas",
+    "layout_state_areas",
     "note_access_file",
     "note_answer",
     "place_of",

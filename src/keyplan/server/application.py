@@ -34,6 +34,7 @@ from keyplan.server.route_index import Elsewhere, RouteIndex
 from keyplan.server.service import SERVICE_GROUP, Service, ServiceBuilder, ServiceContext, ServiceSettings
 from keyplan.server.shell import Shell
 from keyplan.server.workers import Workers
+from keyplan.store import LayoutCheck
 
 __all__ = ["BUILT_IN_SERVICES", "Application", "service_builders"]
 
@@ -84,11 +85,12 @@ class Application:
         bounds: EdgeBounds | None = None,
         audit_log: AuditLog | None = None,
         secrets: SecretCipher | None = None,
+        layout_check: LayoutCheck = "off",
     ) -> "Application":
         """Build the services and mount them.
 
         With an audit log, each change that they are asked for stands in it. With `secrets`, the keys, services seal the secrets
-        that they keep.
+        that they keep; `layout_check` says what becomes of layouts of theirs that are not the store's.
 
         Raises InvalidInputError for a setting that no service asks for, and for services that describe one path; and what the
         builders raise.
@@ -107,7 +109,8 @@ class Application:
 
         def context_of(name: str, own: Mapping[str, str]) -> ServiceContext:
             audit = ServiceAudit(name, audit_log, clock=clock)
-            return ServiceContext(name, stores, own, access, closing, workers, registry, clock, audit, secrets)
+            common = stores, own, access, closing, workers, registry, clock
+            return ServiceContext(name, *common, audit=audit, secrets=secrets, layout_check=layout_check)
 
         for name, builder in builders.items():
             own = ServiceSettings(given, name)

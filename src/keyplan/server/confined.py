@@ -29,9 +29,9 @@ from keyplan.errors import InvalidInputError
 from keyplan.keyspace import GrantedReach
 from keyplan.layout import BoundLayout
 from keyplan.server.access import Access, Caller
-from keyplan.store import index_state_key
+from keyplan.store import index_state_key, root_key
 
-__all__ = ["WHOLE_STORE", "CallerStore", "Stores", "index_state_areas", "layout_areas"]
+__all__ = ["WHOLE_STORE", "CallerStore", "Stores", "layout_areas", "layout_state_areas"]
 
 T = TypeVar("T")
 
@@ -216,9 +216,10 @@ class Stores:
 # ---- what a service with a layout calls its own ------------------------------------------------------------------------
 
 
-def index_state_areas(*layouts: BoundLayout) -> Iterator[Area]:
-    """Yield where it stands how far the indexes of layouts are: whoever reads an index reads that, too."""
+def layout_state_areas(*layouts: BoundLayout) -> Iterator[Area]:
+    """Yield where it stands how far the indexes of layouts are, and which layouts their roots note: both are read first."""
     for bound in layouts:
+        yield Area(KeyRange.of_key(root_key(bound.root)))
         for index in bound.indexes.values():
             yield Area(KeyRange.of_key(index_state_key(index)))
 
@@ -231,4 +232,4 @@ def layout_areas(bound: BoundLayout, *, read_only: Collection[str] = ()) -> Iter
     ranges |= {name: KeyRange.of_key(counter.raw_key) for name, counter in bound.counters.items()}
     for name, key_range in ranges.items():
         yield Area(key_range, can_write=name not in read_only)
-    yield from index_state_areas(bound)
+    yield from layout_state_areas(bound)

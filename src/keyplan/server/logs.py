@@ -28,6 +28,7 @@ def configure_logs(*, level: str, is_json: bool | None = None) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("keyplan").setLevel(level.upper())
+    logging.captureWarnings(capture=True)
     # Why: it warns of each request that is no HTTP or wants a websocket, and whoever sends them would fill the log.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
 

@@ -30,6 +30,7 @@ from keyplan.server.handshake import HandshakeProtocol
 from keyplan.server.listen import LISTEN_DEFAULT, UNIX_MODE, UNIX_MODE_OF_POLICY, Listener, listener
 from keyplan.server.logs import LOGGER
 from keyplan.server.protocol import BoundedProtocol
+from keyplan.store import LayoutCheck
 
 __all__ = ["GRACE_SECONDS_DEFAULT", "ServerOptions", "serve", "uvicorn_config"]
 
@@ -47,7 +48,7 @@ class ServerOptions:
     """What a server serves, where, and to whom. `access` may be without tokens: then it listens on this machine alone.
 
     `audit_log` is the file in which each change stands, on the disk before it is answered with `audit_syncs`; see `Rotation`.
-    `secrets` are the keys of sealed secrets, for the services that keep such records.
+    `secrets` are the keys of sealed secrets, for the services that keep such records; `layout_check` is for their stores.
     Clients may show a TLS certificate if `tls_client_authority` has signed it: the file of one or several authorities, in PEM.
     """
 
@@ -66,6 +67,7 @@ class ServerOptions:
     audit_syncs: bool = True
     audit_rotation: Rotation = NO_ROTATION
     secrets: SecretCipher | None = field(default=None, repr=False)
+    layout_check: LayoutCheck = "warn"
 
 
 def serve(options: ServerOptions, *, on_listening: Callable[[Sequence[str]], object]) -> None:
@@ -91,6 +93,7 @@ def serve(options: ServerOptions, *, on_listening: Callable[[Sequence[str]], obj
             bounds=options.bounds,
             audit_log=log,
             secrets=options.secrets,
+            layout_check=options.layout_check,
         )
         config = uvicorn_config(application, options)
         before = sys.getswitchinterval()

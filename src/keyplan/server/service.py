@@ -17,6 +17,7 @@ from keyplan.server.auditing import ServiceAudit
 from keyplan.server.closing import Closing
 from keyplan.server.confined import CallerStore, Stores
 from keyplan.server.workers import Workers
+from keyplan.store import LayoutCheck
 
 __all__ = ["SERVICE_GROUP", "Service", "ServiceBuilder", "ServiceContext", "ServiceSettings", "no_lifespan"]
 
@@ -68,7 +69,8 @@ class ServiceContext:
     who asks, and what an access file grants them (see `caller_of`, `require_admin`, `Access.require`). `closing` ends streams
     and background work when the server stops. `workers` are threads for calls that block. `metrics` takes the service's own
     figures; `/metrics` shows them. `audit` notes changes: a `Responder` has it do so, and a service that opens an engine of its
-    own has its commits noted too (`audit.noting`). `secrets` are the keys of sealed secrets, for the stores that it makes.
+    own has its commits noted too (`audit.noting`). `secrets` are the keys of sealed secrets, and `layout_check` what becomes of
+    layouts that are not the store's, for the stores that it makes.
     """
 
     name: str
@@ -81,6 +83,7 @@ class ServiceContext:
     clock: Clock = SYSTEM_CLOCK
     audit: ServiceAudit = field(default_factory=ServiceAudit)
     secrets: SecretCipher | None = field(default=None, repr=False)
+    layout_check: LayoutCheck = "off"
 
     # ---- what is stored --------------------------------------------------------------------------------------------------
 

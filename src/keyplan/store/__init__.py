@@ -14,6 +14,7 @@ from keyplan.store.index_state import (
     index_state_of,
     index_state_value,
 )
+from keyplan.store.layout_check import LAYOUT_CHECKS, LayoutCheck, LayoutChecker, LayoutWarning, checked_reaction
 from keyplan.store.lease import STORE_CLOSED, Keeper, Lease, LeaseSchedule
 from keyplan.store.levels import ItemKeyPage, Level, LevelPage, item_key_page, level_page, levels
 from keyplan.store.named_layouts import LAYOUT_GROUP, installed_layouts, layout_named, root_values
@@ -28,10 +29,12 @@ from keyplan.store.plan import (
     plan_writes,
     stored_state,
 )
+from keyplan.store.root_layouts import LeftLayout, NotedLayout, RootLayouts, RootNotes, layouts_at, root_key, root_note
 from keyplan.store.store import Store, open_store, url_with_options
 from keyplan.store.transaction import PinnedState, Transaction
 
 __all__ = [
+    "LAYOUT_CHECKS",
     "LAYOUT_GROUP",
     "STORE_CLOSED",
     "TRANSFER_AREA",
@@ -45,16 +48,24 @@ __all__ = [
     "ItemKeyPage",
     "Keeper",
     "KeyRef",
+    "LayoutCheck",
+    "LayoutChecker",
+    "LayoutWarning",
     "Lease",
     "LeaseSchedule",
+    "LeftLayout",
     "Level",
     "LevelPage",
+    "NotedLayout",
     "PinnedState",
     "Plan",
     "RecordState",
+    "RootLayouts",
+    "RootNotes",
     "Store",
     "Transaction",
     "Write",
+    "checked_reaction",
     "entries_pointing_at",
     "index_entries_of",
     "index_state_key",
@@ -64,11 +75,14 @@ __all__ = [
     "item_key_page",
     "keys_to_observe",
     "layout_named",
+    "layouts_at",
     "level_page",
     "levels",
     "open_store",
     "plan_insertion",
     "plan_writes",
+    "root_key",
+    "root_note",
     "root_values",
     "stored_state",
     "url_with_options",

@@ -14,6 +14,7 @@ from keyplan.layout import (
     Binding,
     BoundCounter,
     BoundIndex,
+    BoundLayout,
     BoundTable,
     CounterView,
     IndexView,
@@ -25,6 +26,7 @@ from keyplan.store.commits import CommitWriter, Explanation
 from keyplan.store.decoding import check_whole
 from keyplan.store.follow import EngineWatcher
 from keyplan.store.indexes import IndexEntries, UniqueEntries
+from keyplan.store.layout_check import LayoutCheck, LayoutChecker, checked_reaction
 from keyplan.store.lease import Keeper, Lease, LeaseKeeper
 from keyplan.store.tables import CounterNumber, TableRecords
 from keyplan.store.transaction import PinnedState, Transaction
@@ -37,13 +39,16 @@ _ANY_SECONDS: Final = 1.0
 """An engine wants a time to live with every call; a lease that is resumed keeps its own."""
 
 
-def open_store(url: str, *, secrets: SecretCipher | None = None, **options: str | int | bool) -> "Store":
+def open_store(
+    url: str, *, secrets: SecretCipher | None = None, layout_check: LayoutCheck = "warn", **options: str | int | bool
+) -> "Store":
     """Open the store that `url` names: `memory:`, `lmdb:PATH`, ...; `options` are the URL's, as in `history="off"`.
 
-    `secrets` are the keys of sealed secrets; see `Store`.
+    `secrets` are the keys of sealed secrets, `layout_check` what becomes of layouts that are not the store's; see `Store`.
     Close it, or use it in a `with` block. Raises EngineOpenError.
     """
-    return Store(open_engine(url_with_options(url, options)), secrets=secrets)
+    reaction = checked_reaction(layout_check)
+    return Store(open_engine(url_with_options(url, options)), secrets=secrets, layout_check=reaction)
 
 
 def url_with_options(url: str, options: Mapping[str, str | int | bool]) -> str:
@@ -58,6 +63,10 @@ class Store(Binding):
     The store owns the engine: closing one closes the other. `backoff` says how long to wait after a lost race, `clock` when
     leases are due, `keeper` who renews them (a thread of the store's own). With `secrets`, a `keyplan.SecretKeys`, the secrets
     of records are sealed when they are written, and those that are sealed can be revealed.
+
+    A store notes which layouts programs may use, once it was migrated. One that is bound and is none of them is told, by
+    `layout_check`: "warn" makes a LayoutWarning of it, "refuse" raises LayoutMismatchError; with "off", for whoever takes care
+    of the store rather than uses it, nobody looks. Each layout is looked at once, by one short read.
     """
 
     def __init__(
@@ -68,8 +77,11 @@ class Store(Binding):
         clock: Clock = SYSTEM_CLOCK,
         keeper: Keeper | None = None,
         secrets: SecretCipher | None = None,
+        layout_check: LayoutCheck = "off",
     ) -> None:
         self.secrets = secrets
+        self._layouts = LayoutChecker(engine, layout_check)
+        self.known_layouts = self._layouts.known
         self._engine = engine
         self._backoff = backoff if backoff is not None else Backoff()
         self._reader = LatestReader(engine)
@@ -90,7 +102,7 @@ class Store(Binding):
 
     def transaction(self) -> Transaction:
         """Return a transaction, to be used in a `with` block; see there for what its commit raises."""
-        return Transaction(self._engine, secrets=self.secrets)
+        return Transaction(self._engine, secrets=self.secrets, layouts=self._layouts)
 
     def run(self, work: Callable[[Transaction], R]) -> R:
         """Call `work` with a transaction, commit it, and return what `work` returned.
@@ -101,7 +113,7 @@ class Store(Binding):
         """
 
         def attempt() -> R:
-            with Transaction(self._engine, secrets=self.secrets) as transaction:
+            with self.transaction() as transaction:
                 answer = work(transaction)
                 transaction.commit_or_conflict()
                 return answer
@@ -112,7 +124,7 @@ class Store(Binding):
     def snapshot(self) -> Generator[PinnedState, None, None]:
         """Pin the latest state for the length of a block: all reads see it, and writes raise UnsupportedByEngineError."""
         with self._engine.snapshot() as snapshot:
-            yield PinnedState(SnapshotReader(snapshot), self._engine, secrets=self.secrets)
+            yield PinnedState(SnapshotReader(snapshot), self._engine, secrets=self.secrets, layouts=self._layouts)
 
     def explain(self, work: Callable[[Transaction], object]) -> Explanation:
         """Return the commit that `work` would make now, and write nothing.
@@ -120,7 +132,7 @@ class Store(Binding):
         `print(store.explain(lambda tx: CloudChamber(tx).racks.delete("rack1")))` shows each guard and mutation. Raises what
         `work` raises.
         """
-        with Transaction(self._engine, secrets=self.secrets) as transaction:
+        with self.transaction() as transaction:
             work(transaction)
             explanation = transaction.explained()
             transaction.close()
@@ -194,6 +206,10 @@ class Store(Binding):
         self.close()
 
     # ---- what a layout asks of its binding -----------------------------------------------------------------------------
+
+    def check_layout(self, layout: BoundLayout) -> None:
+        """Say, or refuse, that a layout is not the one that the store is in. Raises LayoutMismatchError."""
+        self._layouts.check(layout)
 
     def table_view(self, table: BoundTable) -> TableView[object, object]:
         return TableRecords(table, self._reader, self._writer, self._watcher)

@@ -26,6 +26,7 @@ from keyplan.store.access import KeyRef, NoWriter, Reader, raw_keys_of
 from keyplan.store.commits import Explanation, explain_conflict, explain_limit
 from keyplan.store.follow import NoWatcher
 from keyplan.store.indexes import IndexEntries, UniqueEntries
+from keyplan.store.layout_check import LayoutChecker
 from keyplan.store.session import Session
 from keyplan.store.tables import CounterNumber, TableRecords
 
@@ -40,8 +41,17 @@ R = TypeVar("R")
 class PinnedState(Binding):
     """All reads of every layout bound to it see the same state; writes raise UnsupportedByEngineError."""
 
-    def __init__(self, reader: Reader, engine: Engine, *, secrets: SecretCipher | None = None) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        engine: Engine,
+        *,
+        secrets: SecretCipher | None = None,
+        layouts: LayoutChecker | None = None,
+    ) -> None:
         self.secrets = secrets
+        self._layouts = layouts
+        self.known_layouts = None if layouts is None else layouts.known
         self._reader = reader
         self._no_writer = NoWriter(engine)
         self._no_watcher = NoWatcher(engine, "a snapshot")
@@ -54,6 +64,11 @@ class PinnedState(Binding):
     def read_ahead(self, *refs: KeyRef) -> None:
         """Read what stands at these keys at once, so that views bound afterwards find it read. Raises InvalidKeyError."""
         self._reader.read_ahead(raw_keys_of(refs))
+
+    def check_layout(self, layout: BoundLayout) -> None:
+        """As the store does: a layout may be bound here first."""
+        if self._layouts is not None:
+            self._layouts.check(layout)
 
     def table_view(self, table: BoundTable) -> TableView[object, object]:
         return TableRecords(table, self._reader, self._no_writer, self._no_watcher)
@@ -94,8 +109,12 @@ class Transaction(Binding):
     nothing to commit, and cannot fail there. Not for use by two threads at once.
     """
 
-    def __init__(self, engine: Engine, *, secrets: SecretCipher | None = None) -> None:
+    def __init__(
+        self, engine: Engine, *, secrets: SecretCipher | None = None, layouts: LayoutChecker | None = None
+    ) -> None:
         self.secrets = secrets
+        self._checker = layouts
+        self.known_layouts = None if layouts is None else layouts.known
         self._engine = engine
         self._session = Session(engine)
         self._no_watcher = NoWatcher(engine, "a transaction")
@@ -121,6 +140,11 @@ class Transaction(Binding):
         self._session.read_ahead(raw_keys_of(refs))
 
     # ---- what a layout asks of its binding -----------------------------------------------------------------------------
+
+    def check_layout(self, layout: BoundLayout) -> None:
+        """As the store does: a layout may be bound here first."""
+        if self._checker is not None:
+            self._checker.check(layout)
 
     def table_view(self, table: BoundTable) -> TableView[object, object]:
         self._layouts[table.layout] = None
@@ -149,7 +173,7 @@ class Transaction(Binding):
     def pinned(self) -> Generator[Binding, None, None]:
         """Give the transaction's own view without the right to write."""
         self._check_open()
-        yield PinnedState(self._session, self._engine, secrets=self.secrets)
+        yield PinnedState(self._session, self._engine, secrets=self.secrets, layouts=self._checker)
 
     def attempt(self, work: Callable[[Binding], R]) -> R:
         """Run `work` once, as a part of this transaction. Who began the transaction decides about another try."""

@@ -37,7 +37,7 @@ from keyplan.apps.cloudchamber.web_files import WebFiles, folder_of_web_files
 from keyplan.engine import Area, Clock, Engine, Outside
 from keyplan.errors import InvalidInputError
 from keyplan.operations import described, needs_of, operations_of
-from keyplan.server import LOGGER, Service, ServiceContext, index_state_areas
+from keyplan.server import LOGGER, Service, ServiceContext, layout_state_areas
 from keyplan.settings import of_service, read_settings
 from keyplan.store import Store
 
@@ -89,6 +89,7 @@ def build(context: ServiceContext) -> Service:
     store = Store(
         context.own(*_areas_of(namespace, chosen.side, is_emptied=is_emptied), outside=Outside.ABSENT),
         secrets=context.secrets,
+        layout_check=context.layout_check,
     )
     chamber, racks = _served(store, namespace, chosen.side, is_emptied=is_emptied)
     support = configuration.support
@@ -151,7 +152,7 @@ def _areas_of(namespace: str, side: LayoutSide, *, is_emptied: bool) -> Iterator
         for part in ranges_of(namespace, own):
             yield Area(part, can_write=True)
     if side is LayoutSide.DOCUMENT:
-        yield from index_state_areas(CloudChamberIndexed.bound(namespace=namespace))
+        yield from layout_state_areas(CloudChamberIndexed.bound(namespace=namespace))
 
 
 def first_number(clock: Clock) -> int:

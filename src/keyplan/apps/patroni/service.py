@@ -104,7 +104,7 @@ def build(context: ServiceContext) -> Service:
     # Why never closed: the engine inside is the server's, and without leases the store has nothing else to end. Why not all to
     # write: registrations stand right below the root, `/`, and are the registrars'.
     own = context.own(*layout_areas(Broker.bound(), read_only={"registrations"}))
-    store = Store(own, clock=context.clock, secrets=context.secrets)
+    store = Store(own, clock=context.clock, secrets=context.secrets, layout_check=context.layout_check)
     # Why by the access file: without one nobody knows a cluster by its token, and who asks with one is nobody.
     principals = None if context.access.policy is None else ClusterPrincipals(store)
     beginnings = Beginnings(

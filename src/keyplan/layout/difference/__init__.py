@@ -1,6 +1,7 @@
 """How a layout differs from its earlier self: what each change does to programs and stored data. Pure, as all of layout."""
 
 from keyplan.layout.difference.change import CHANGE_CODES, Impact, LayoutChange
+from keyplan.layout.difference.concerning import program_differences, rooted_spec
 from keyplan.layout.difference.differences import differences, layout_spec_of
 from keyplan.layout.difference.indexes import has_same_entries
 from keyplan.layout.difference.keys import KeyRelation, compare_keys
@@ -21,4 +22,6 @@ __all__ = [
     "layout_spec_of",
     "pair_items",
     "plain_shape",
+    "program_differences",
+    "rooted_spec",
 ]

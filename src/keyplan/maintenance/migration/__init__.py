@@ -4,12 +4,12 @@ from keyplan.maintenance.migration.cleaning import CleanUpReport, clean_up_migra
 from keyplan.maintenance.migration.decision import Contest
 from keyplan.maintenance.migration.driver import MigrationReport, migrate
 from keyplan.maintenance.migration.functions import Conversion, Keyed, Resolution, Transform
-from keyplan.maintenance.migration.marks import Migrations, PastMigration, RootLayouts, TableStage
+from keyplan.maintenance.migration.marks import Migrations, PastMigration, TableStage
 from keyplan.maintenance.migration.pausing import pause_migration, pause_of, resume_migration
 from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep
 from keyplan.maintenance.migration.planner import plan_migration
 from keyplan.maintenance.migration.rollback import RollbackReport, roll_back_migration
-from keyplan.maintenance.migration.root_history import history_of, layouts_at
+from keyplan.maintenance.migration.root_history import history_of, note_layout
 from keyplan.maintenance.migration.trial import TableTrial, Trial, TriedRecord, try_migration
 from keyplan.maintenance.migration.verify import Verification
 
@@ -26,7 +26,6 @@ __all__ = [
     "PastMigration",
     "Resolution",
     "RollbackReport",
-    "RootLayouts",
     "TableStage",
     "TableTrial",
     "Transform",
@@ -35,8 +34,8 @@ __all__ = [
     "Verification",
     "clean_up_migration",
     "history_of",
-    "layouts_at",
     "migrate",
+    "note_layout",
     "pause_migration",
     "pause_of",
     "plan_migration",

@@ -8,14 +8,13 @@ from keyplan.engine import Commit, Engine, KeyRange, ended_lease_is_conflict
 from keyplan.errors import CommitConflictError, CorruptionError, EngineLimitError
 from keyplan.jobs import BATCH_KEYS_MAX, JOB_BYTES_MAX, CommitRoom, Lookup, Pace, batch_of, batches_of, halved, joined
 from keyplan.layout import shown_key
-from keyplan.maintenance.migration.decision import Decision, Side, contested
+from keyplan.maintenance.migration.decision import Decision, contested
 from keyplan.maintenance.migration.marks import mark_range, marks_in
-from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.route import Route, units_of
 from keyplan.maintenance.migration.run_state import Run
 from keyplan.store import Backoff
 
-__all__ = ["Batches", "Decider", "MarkedBatch", "UnitBatch", "gone_batches", "marked_batches", "unit_batches", "winner"]
+__all__ = ["Batches", "Decider", "MarkedBatch", "UnitBatch", "gone_batches", "marked_batches", "unit_batches"]
 
 
 class UnitBatch(NamedTuple):
@@ -84,11 +83,6 @@ def _unreadable(raw_key: bytes) -> Decision:
     problem = "the mark of a record cannot be read, and nobody can tell what was done to the record since"
     remedy = f"see that it is there or not, and as it is to be, then `keyplan raw delete {shown_key(raw_key)}`"
     return contested(raw_key, None, f"{problem}: {remedy}")
-
-
-def winner(plan: MigrationPlan, work: TableWork) -> Side | None:
-    """Which side a consent of the plan lets win where both have changed a record."""
-    return next((side for side in Side if f"{side.value}:{work.name}" in plan.accepts), None)
 
 
 class Decider(Protocol):

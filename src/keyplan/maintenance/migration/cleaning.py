@@ -116,7 +116,7 @@ class _Cleaning:
             obstacles = tuple(self._obstacles(seen.record, snapshot))
         if obstacles:
             raise MigrationRefusedError(obstacles=obstacles)
-        return self._context.taken_over(seen, Stage.CLEANING)
+        return self._context.taken_over(seen, Stage.CONTRACTING)
 
     def _obstacles(self, state: MigrationState | None, snapshot: Snapshot) -> Iterator[str]:
         unequal = [found.table for found in self._report.verified if not found.is_equal]

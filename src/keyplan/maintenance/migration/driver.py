@@ -23,7 +23,7 @@ from keyplan.maintenance.migration.losers import resolved
 from keyplan.maintenance.migration.marks import Stage, TableStage, cursor_key
 from keyplan.maintenance.migration.merge import Merger
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
-from keyplan.maintenance.migration.root_history import remember_layout, switched
+from keyplan.maintenance.migration.root_history import remember_layout
 from keyplan.maintenance.migration.run_context import RunContext
 from keyplan.maintenance.migration.run_state import Run, at_stage, begin_run, end_run, refuse_readers, remove_leftovers
 from keyplan.maintenance.migration.table_layouts import layouts_of, recorded
@@ -295,25 +295,20 @@ class _Run:
         if report.is_settled and not self._plan.has_clean_up:
             end_run(run, self._plan)
             return
-        stage = Stage.SETTLED if report.is_settled else Stage.SWITCHED
+        stage = Stage.SWITCHED if report.is_settled else Stage.SWITCHING
         # Why the stage, too: a run that takes a settled migration over has written that it goes on with it.
         if (report.is_settled, stage) != (run.record.is_settled, run.record.stage):
             self._context.until_committed(self._written_down, run, stage)
 
     def _written_down(self, run: Run, stage: Stage) -> None:
-        """Write down whether everything is carried over and compared; when it is, the new layout is the one that counts."""
-        is_settled = self._report.is_settled
-        state = structs.replace(run.record, is_settled=is_settled, stage=stage)
-        if not is_settled:
-            run.commit(record=state)
-            return
-        with self._engine.snapshot() as snapshot:
-            remembered = switched(self._plan, snapshot)
-        names = [work.name for work in self._plan.tables]
-        # Why only these: a table whose clean-up has begun has no way back, whatever runs again.
-        filled = [name for name in names if not state.tables.get(name, TableStage.FILLING).is_whole]
-        state = at_stage(state, TableStage.SWITCHED, *filled)
-        run.commit(remembered.mutations, guards=remembered.guards, record=state)
+        """Write down whether everything is carried over and compared."""
+        state = structs.replace(run.record, is_settled=self._report.is_settled, stage=stage)
+        if state.is_settled:
+            names = [work.name for work in self._plan.tables]
+            # Why only these: a table whose clean-up has begun has no way back, whatever runs again.
+            filled = [name for name in names if not state.tables.get(name, TableStage.FILLING).is_whole]
+            state = at_stage(state, TableStage.SWITCHED, *filled)
+        run.commit(record=state)
 
 
 def move_counter(run: Run, plan: MigrationPlan, old_name: str, new_name: str) -> None:

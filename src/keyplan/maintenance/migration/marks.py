@@ -1,4 +1,4 @@
-r"""What a migration keeps in the store while it is not done, below the bytes `00 km` of the system area.
+r"""What migrations keep in the store, below the bytes `00 km` of the system area; a root's layouts are keyplan.store's.
 
     00 6b 6d  73 <id>             how far it is
     00 6b 6d  63 <id> "racks"     up to which old key a table was gone through once: a hint, for going on
@@ -7,7 +7,6 @@ r"""What a migration keeps in the store while it is not done, below the bytes `0
     00 6b 6d  70 <id>             that it rests until somebody resumes it
     00 6b 6d  72 <place>          a root's turn: which migration is under way there; none when none is
     00 6b 6d  74 <place>          a table's layout: which definition its records have, and by which migrations they came to it
-    00 6b 6d  6c <place>          a root's layouts: those that programs may use there now
     00 6b 6d  68 <place> <number> a root's history: a migration that has ended there, and how
 
 The mark is what makes the copying safe: it is written in the commit that writes the copy, so that both, or neither, are there;
@@ -37,7 +36,6 @@ __all__ = [
     "Migrations",
     "PastKey",
     "PastMigration",
-    "RootLayouts",
     "RootTurn",
     "Stage",
     "TableLayout",
@@ -59,7 +57,6 @@ __all__ = [
     "origin_key",
     "origin_range",
     "pause_key",
-    "root_key",
     "seen_state",
     "state_key",
     "states_in",
@@ -72,12 +69,15 @@ _PLACE_BYTES = 16
 
 
 class Stage(StrEnum):
-    """Where a migration is, as its state tells it to people."""
+    """Where a migration is, as its state tells it to people, in the words of its steps."""
 
-    BESIDE = "beside programs of the old layout"
-    SWITCHED = "finishing"
-    SETTLED = "settled"
-    CLEANING = "cleaning up"
+    FILLING = "filling"
+    """Beside programs of the old layout."""
+    SWITCHING = "switching"
+    """The rest is carried over and verified; no program of the old layout is to write any more."""
+    SWITCHED = "switched"
+    """Everything is carried over and verified: the new layout counts."""
+    CONTRACTING = "contracting"
     ROLLING_BACK = "rolling back"
 
 
@@ -164,17 +164,6 @@ class TableLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     migrations: tuple[bytes, ...]
 
 
-class RootLayouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The fingerprints of the layouts that programs may use at a root now: two while a migration is under way, then one.
-
-    None when everything there was moved below `moved_to`. A root at which nothing was ever migrated has no such record.
-    """
-
-    root: bytes
-    layouts: tuple[str, ...]
-    moved_to: bytes | None = None
-
-
 class PastMigration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A migration that has ended at a root: its name, its id, both layouts' fingerprints, and whether it was rolled back."""
 
@@ -219,7 +208,6 @@ class Migrations(Layout, root=b"\x00km"):
     origins = Table(b"o{migration}{place}", key=MarkKey, value=bytes)
     turns = Table(f"r{{place:fixed(width={_PLACE_BYTES})}}".encode(), key=bytes, value=RootTurn)
     layouts = Table(f"t{{place:fixed(width={_PLACE_BYTES})}}".encode(), key=bytes, value=TableLayout)
-    roots = Table(f"l{{place:fixed(width={_PLACE_BYTES})}}".encode(), key=bytes, value=RootLayouts)
     history = Table(b"h{place}{number}", key=PastKey, value=PastMigration)
 
 
@@ -271,11 +259,6 @@ def turn_key(root: bytes) -> bytes:
     return _table("turns").keys.encode(_place(root))
 
 
-def root_key(root: bytes) -> bytes:
-    """Return the raw key of a root's layouts."""
-    return _table("roots").keys.encode(_place(root))
-
-
 def history_range(root: bytes) -> KeyRange:
     """Return the range of all migrations that have ended at a root, the first one first."""
     return KeyRange(*_table("history").keys.range((_place(root),)))
@@ -319,14 +302,13 @@ _TABLES: Final = {
     Mark: "marks",
     RootTurn: "turns",
     TableLayout: "layouts",
-    RootLayouts: "roots",
     PastMigration: "history",
     MigrationPause: "pauses",
 }
 
 
 def encoded(
-    record: MigrationState | Mark | RootTurn | TableLayout | RootLayouts | PastMigration | MigrationPause,
+    record: MigrationState | Mark | RootTurn | TableLayout | PastMigration | MigrationPause,
 ) -> bytes:
     """Return the bytes to store."""
     return _table(_TABLES[type(record)]).form.encode(record)

@@ -21,7 +21,7 @@ from keyplan.maintenance.migration.decision import TAKEN, Contest, Decision, Out
 from keyplan.maintenance.migration.functions import UNREADABLE, Converted
 from keyplan.maintenance.migration.marks import Copy, digest_of, mark_key, origin_key
 from keyplan.maintenance.migration.route import Route, table_of
-from keyplan.maintenance.migration.sides import Sides, keys_read, origin_of
+from keyplan.maintenance.migration.sides import Sides, keys_read, origin_of, several_leases
 from keyplan.maintenance.migration.unit_commits import UnitCommits
 from keyplan.maintenance.migration.unit_limits import Limits
 
@@ -31,8 +31,8 @@ __all__ = ["Merger"]
 class Merger:
     """Merges the units of one route. `is_switched`: no program uses the old layout any more.
 
-    `wins`: which side holds of a record that both have changed, and of one at whose new key another record stands; neither: a
-    person decides about each.
+    `accepts` are the plan's consents: to a side, which holds of a record that both have changed, and of one at whose new key
+    another record stands; and to joined records that hang on different leases. Without one a person decides about each.
 
     A commit that the engine does not take in one is made in two where the state between them is one of both layouts.
 
@@ -40,13 +40,14 @@ class Merger:
     """
 
     def __init__(
-        self, migration: bytes, route: Route, limits: Limits, *, is_switched: bool, wins: Side | None = None
+        self, migration: bytes, route: Route, limits: Limits, accepts: frozenset[str], *, is_switched: bool
     ) -> None:
         self._migration = migration
         self._limits = limits
         self._route = route
         self._is_switched = is_switched
-        self._wins = wins
+        self._wins = next((side for side in Side if f"{side.value}:{route.item}" in accepts), None)
+        self._takes_leases = f"lease:{route.item}" in accepts
         self._commits = UnitCommits(migration, route, is_switched=is_switched)
 
     def keys_of(self, unit: bytes) -> list[bytes]:
@@ -142,6 +143,9 @@ class Merger:
 
     def _copied(self, sides: Sides, made: Sequence[Converted], read: Lookup, outcome: Outcome) -> Decision:
         """Write what the old records have become, unless something else stands there."""
+        if made and sides.hangs_on_several and not self._takes_leases:
+            # Why here as well: the plan has asked, and an old program has given one of them another lease since.
+            return contested(sides.unit, made[0].raw_key, several_leases(self._route.item))
         self._fetch_all(made, read)
         if sides.mark is None and self._wins is Side.NEW and all(read.get(one.raw_key) is not None for one in made):
             return self._first_ahead(sides, made, read, outcome)

@@ -14,9 +14,9 @@ __all__ = ["MigrationPhase", "MigrationPlan", "MigrationStep", "TableWork"]
 class MigrationPhase(Enum):
     """When a step is taken."""
 
-    PREPARE = "beside programs of the old layout"
-    FINISH = "when no program writes by the old layout any more"
-    CLEAN_UP = "when no program needs the old layout any more"
+    FILL = "beside programs of the old layout"
+    SWITCH = "when no program writes by the old layout any more"
+    CONTRACT = "when no program needs the old layout any more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class MigrationPlan:
     @property
     def has_clean_up(self) -> bool:
         """Whether something of the old layout is left to remove at the end."""
-        return any(step.phase is MigrationPhase.CLEAN_UP for step in self.steps)
+        return any(step.phase is MigrationPhase.CONTRACT for step in self.steps)
 
     def lines(self) -> list[str]:
         """The plan for people."""

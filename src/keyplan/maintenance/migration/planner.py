@@ -66,10 +66,11 @@ def plan_migration(
     resolutions: by the new unique index's name, what becomes of records that claim an entry that another one has.
     accepts: what is consented to, by name: codes of breaking changes that are known to do no harm here (E17 where the store is
         no ring); `from:TABLE`, records that another migration has converted are in the old layout all the same; `gone:TABLE`,
-        the clean-up removes old records whose copies are not there any more; `none:TABLE`, the transform makes nothing of some
-        of its records, and they are lost; `keys:TABLE`, values of the old table go on to hold keys of records that move;
+        programs of the new layout have deleted the copies that are not there any more, and the old records go as well;
+        `none:TABLE`, the transform makes nothing of some of its records, and they are lost; `keys:TABLE`, values of the old
+        table go on to hold keys of records that move;
         `lease:TABLE`, records that are joined hang on different leases, and what is made of them on that of the first;
-        `lose:TABLE`, a rollback removes what programs of the new layout have written;
+        `lose:TABLE`, a rollback loses what programs of the new layout have written, and what they have deleted comes back;
         `old:TABLE` or `new:TABLE`, that side holds where both have changed a record, or another one stands at its new key.
     name: what the store's history calls the migration.
     progress: called with the number of records that were examined.
@@ -312,14 +313,14 @@ class _Planner:
             by = "".join(f" by {one}" for one in self._transforms if one.item == new_name)
             places = ", ".join(table.spec.template.plain for table in work.route.targets)
             what = f"copy the records to {places}{by}, with their index entries, and keep the copies up to date"
-            self._steps.append(MigrationStep(MigrationPhase.PREPARE, new_name, what, count))
+            self._steps.append(MigrationStep(MigrationPhase.FILL, new_name, what, count))
             what = "carry over what was written since, and compare count and digest"
-            self._steps.append(MigrationStep(MigrationPhase.FINISH, new_name, what))
+            self._steps.append(MigrationStep(MigrationPhase.SWITCH, new_name, what))
         else:
             conversion = self._conversions.get(new_name)
             by = f" by {conversion}" if conversion else ""
             what = f"write the values anew{by}, where they stand: no program may write to the table meanwhile"
-            self._steps.append(MigrationStep(MigrationPhase.FINISH, new_name, what, count))
+            self._steps.append(MigrationStep(MigrationPhase.SWITCH, new_name, what, count))
 
     def _builds(self, moved: set[str], surveyed: set[str]) -> tuple[str, ...]:
         """The indexes to build: those that are new, and those of moved records that are not readable where they are going."""
@@ -344,9 +345,9 @@ class _Planner:
                     self._obstacles.append(f"{name}: {found}")
                 self._losers(name, found)
             what = "refuse readers of the index until it is built"
-            self._steps.append(MigrationStep(MigrationPhase.PREPARE, name, what))
+            self._steps.append(MigrationStep(MigrationPhase.FILL, name, what))
             what = "build the index, verify it, and let readers in"
-            self._steps.append(MigrationStep(MigrationPhase.FINISH, name, what))
+            self._steps.append(MigrationStep(MigrationPhase.SWITCH, name, what))
         return tuple(to_build)
 
     def _shared_entries(self, moved: set[str]) -> None:
@@ -362,14 +363,14 @@ class _Planner:
             ):
                 left = f"leave the unique entries at {index.spec.template.plain} to the old records"
                 what = f"{left}: programs of the new layout come after the switch"
-                self._steps.append(MigrationStep(MigrationPhase.PREPARE, name, what))
+                self._steps.append(MigrationStep(MigrationPhase.FILL, name, what))
 
     def _losers(self, name: str, found: Survey) -> None:
         """What becomes of records that claim a unique entry that another one has: it is part of the plan."""
         resolution = self._resolutions.get(name)
         if resolution is not None:
             what = f"let {resolution} change or remove the records that claim an entry that another one has"
-            self._steps.append(MigrationStep(MigrationPhase.FINISH, name, what, found.losers))
+            self._steps.append(MigrationStep(MigrationPhase.SWITCH, name, what, found.losers))
         elif found.losers:
             more = f", and {found.losers - len(found.claims)} more" if found.losers > len(found.claims) else ""
             remedy = "change them, or give a function that says what becomes of the later ones (resolutions)"
@@ -390,7 +391,7 @@ class _Planner:
                 moving.append((old.name, new.name))
                 self._require_number(old.name)
                 what = f"take the number along from {old.template.plain}: no program may draw one meanwhile"
-                self._steps.append(MigrationStep(MigrationPhase.FINISH, new.name, what))
+                self._steps.append(MigrationStep(MigrationPhase.SWITCH, new.name, what))
         return tuple(moving)
 
     def _require_number(self, name: str) -> None:
@@ -414,7 +415,7 @@ class _Planner:
         moved_counters: tuple[tuple[str, str], ...],
     ) -> None:
         def add(item: str, what: str) -> None:
-            self._steps.append(MigrationStep(MigrationPhase.CLEAN_UP, item, what))
+            self._steps.append(MigrationStep(MigrationPhase.CONTRACT, item, what))
 
         for work in works:
             if work.is_moving:

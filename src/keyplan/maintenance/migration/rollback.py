@@ -20,6 +20,7 @@ from keyplan.maintenance.migration.batching import Decider, MarkedBatch, marked_
 from keyplan.maintenance.migration.decision import Contest, Outcome
 from keyplan.maintenance.migration.marks import MigrationState, Stage, TableStage, seen_state
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
+from keyplan.maintenance.migration.root_history import going_back
 from keyplan.maintenance.migration.run_context import RunContext
 from keyplan.maintenance.migration.run_state import Run, claim_obstacles, refuse_readers, undo_run
 from keyplan.maintenance.migration.sweeping import swept
@@ -60,7 +61,7 @@ def roll_back_migration(
     To be called when no program writes by the new layout any more; those of the old one may go on. What the others wrote to new
     records is written to the old ones where the inverse, or the types, lead back to it; what does not come back is reported,
     and so is what both have changed: nothing is removed then. `plan_migration(accepts=["lose:TABLE"])` consents to its loss,
-    `gone:TABLE` to keeping old records whose copies were deleted. Killed at any moment, it goes on when it is called again.
+    `gone:TABLE` to removing old records whose copies were deleted. Killed at any moment, it goes on when it is called again.
     `stop`, `command` and `pace` as for `migrate`.
 
     Raises MigrationRefusedError when the migration was not begun, is over, or its clean-up has begun, and when records were
@@ -98,9 +99,10 @@ class _Rollback:
         with self._engine.snapshot() as snapshot:
             seen = seen_state(snapshot, self._plan.id)
             obstacles = tuple(self._obstacles(seen.record, snapshot))
+            remembered = going_back(self._plan, snapshot)
         if obstacles:
             raise MigrationRefusedError(obstacles=obstacles)
-        return self._context.taken_over(seen, Stage.ROLLING_BACK)
+        return self._context.taken_over(seen, Stage.ROLLING_BACK, remembered)
 
     def _obstacles(self, state: MigrationState | None, snapshot: Snapshot) -> Iterator[str]:
         if state is None:

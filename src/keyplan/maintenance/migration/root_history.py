@@ -1,46 +1,54 @@
-"""What the store remembers of its roots: which layouts programs may use there now, and which migrations have ended there."""
+"""What is written of roots with the steps of a migration: the layouts that programs may use there, and what has ended there."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from msgspec import structs
 
 from keyplan.engine import Commit, Delete, Engine, Guard, Put, Snapshot
+from keyplan.errors import MigrationRefusedError
 from keyplan.jobs import as_read
-from keyplan.layout import BoundLayout, pair_items
+from keyplan.layout import BoundLayout, pair_items, shown_key
 from keyplan.maintenance.definitions import table_definition
 from keyplan.maintenance.migration.marks import (
     MigrationState,
     PastMigration,
-    RootLayouts,
     TableLayout,
     decoded,
     encoded,
     history_range,
     layout_key,
     next_history_key,
-    root_key,
     states_in,
 )
 from keyplan.maintenance.migration.plan import MigrationPlan
 from keyplan.maintenance.migration.table_layouts import recorded
+from keyplan.store import Backoff, LeftLayout, NotedLayout, RootLayouts, layouts_at, root_note
 
 __all__ = [
+    "NOTHING_REMEMBERED",
     "Remembered",
     "began",
     "contracted",
     "ended",
+    "going_back",
     "history_of",
     "is_current_layout",
-    "layouts_at",
+    "note_layout",
     "remember_layout",
     "switched",
 ]
+
+_NOTED_MAX: Final = 32
+"""How many layouts a root notes that programs may use, and how many that were left. Why: each release may bring one more."""
 
 
 class Remembered(NamedTuple):
     """What is to be written about roots and tables along with a step of a migration, and what that rests on."""
 
-    guards: list[Guard]
-    mutations: list[Put | Delete]
+    guards: Sequence[Guard]
+    mutations: Sequence[Put | Delete]
 
     @classmethod
     def of(cls, snapshot: Snapshot, mutations: Iterable[Put | Delete]) -> "Remembered":
@@ -51,11 +59,7 @@ class Remembered(NamedTuple):
         return cls(guards, mutations)
 
 
-def layouts_at(snapshot: Snapshot, root: bytes) -> RootLayouts | None:
-    """Return which layouts programs may use at a root now; None where nothing was ever migrated. Raises CorruptionError."""
-    entry = snapshot.get(root_key(root))
-    found: RootLayouts | None = None if entry is None else decoded(entry)
-    return found
+NOTHING_REMEMBERED: Final = Remembered((), ())
 
 
 def is_current_layout(snapshot: Snapshot, layout: BoundLayout) -> bool:
@@ -73,20 +77,96 @@ def history_of(engine: Engine, root: bytes) -> list[PastMigration]:
         return [decoded(entry) for entry in snapshot.scan(history_range(root))]
 
 
+def note_layout(engine: Engine, layout: BoundLayout) -> None:
+    """Note that programs use a layout at its root, where nothing was migrated yet; whoever binds another one is told.
+
+    Where it is noted already, nothing is written. Raises MigrationRefusedError where another one is.
+    """
+    Backoff().until_committed(partial(_note_layout, engine, layout))
+
+
+def _note_layout(engine: Engine, layout: BoundLayout) -> None:
+    with engine.snapshot() as snapshot:
+        found = layouts_at(snapshot, layout.root)
+        if found is not None and layout.fingerprint in found.layouts:
+            return
+        if found is not None:
+            noted = ", ".join(map(str, found.noted)) or f"moved to {shown_key(found.moved_to or b'')}"
+            problem = f"the store notes another layout for {shown_key(layout.root)} ({noted}): migrate it to this one"
+            raise MigrationRefusedError(obstacles=(problem,))
+        remembered = Remembered.of(snapshot, [root_note(RootLayouts(layout.root, (NotedLayout.of(layout),)))])
+        commit = Commit(tuple(remembered.guards), tuple(remembered.mutations), snapshot.epoch)
+    engine.commit(commit)
+
+
 def began(plan: MigrationPlan, snapshot: Snapshot) -> Remembered:
-    """Programs of both layouts are at work from now on."""
+    """Programs of both layouts are at work from now on, and of those that fit the old one."""
     old, new = plan.old, plan.new
+    noted = [*_fitting(plan, snapshot), NotedLayout.of(old)]
     if old.root == new.root:
-        return Remembered.of(snapshot, [_layouts(old.root, old.fingerprint, new.fingerprint)])
-    return Remembered.of(snapshot, [_layouts(old.root, old.fingerprint), _layouts(new.root, new.fingerprint)])
+        return Remembered.of(snapshot, [_note(plan, snapshot, old.root, [*noted, NotedLayout.of(new)])])
+    notes = (old.root, noted), (new.root, [NotedLayout.of(new)])
+    return Remembered.of(snapshot, [_note(plan, snapshot, *one) for one in notes])
 
 
 def switched(plan: MigrationPlan, snapshot: Snapshot) -> Remembered:
-    """No program of the old layout is to write any more."""
-    mutations: list[Put | Delete] = [_layouts(plan.new.root, plan.new.fingerprint)]
-    if plan.old.root != plan.new.root:
-        mutations.append(_layouts(plan.old.root, moved_to=plan.new.root))
-    return Remembered.of(snapshot, mutations)
+    """No program of the old layout is to write any more. Why from the run's begin: it may convert records where they stand."""
+    old, new = plan.old, plan.new
+    left = [
+        LeftLayout(one.fingerprint, one.name, _name(plan)) for one in [*_fitting(plan, snapshot), NotedLayout.of(old)]
+    ]
+    notes = [_note(plan, snapshot, new.root, [NotedLayout.of(new)], left if old.root == new.root else ())]
+    if old.root != new.root:
+        notes.append(_note(plan, snapshot, old.root, (), left, moved_to=new.root))
+    return Remembered.of(snapshot, notes)
+
+
+def going_back(plan: MigrationPlan, snapshot: Snapshot) -> Remembered:
+    """No program of the new layout is to write any more; those of the old one, and of what fitted it, are welcome again."""
+    old, new = plan.old, plan.new
+    before = layouts_at(snapshot, old.root)
+    again = [
+        one
+        for one in (() if before is None else before.left)
+        if one.migration == _name(plan) and not one.is_rolled_back
+    ]
+    noted = [NotedLayout(one.fingerprint, one.name) for one in again if one.fingerprint != old.fingerprint]
+    noted = noted or list(_fitting(plan, snapshot))
+    left = [LeftLayout(new.fingerprint, new.name, _name(plan), is_rolled_back=True)]
+    notes = [_note(plan, snapshot, old.root, [*noted, NotedLayout.of(old)], left if old.root == new.root else ())]
+    if old.root != new.root:
+        notes.append(_note(plan, snapshot, new.root, (), left, moved_to=old.root))
+    return Remembered.of(snapshot, notes)
+
+
+def _fitting(plan: MigrationPlan, snapshot: Snapshot) -> Iterator[NotedLayout]:
+    """The layouts noted beside the old one, which differ from it in nothing that took a migration."""
+    found = layouts_at(snapshot, plan.old.root)
+    if found is not None and plan.old.fingerprint in found.layouts:
+        for one in found.noted:
+            if one.fingerprint not in {plan.old.fingerprint, plan.new.fingerprint}:
+                # Why without: a layout is compared with those that the migration is between.
+                yield structs.replace(one, description="")
+
+
+def _note(
+    plan: MigrationPlan,
+    snapshot: Snapshot,
+    root: bytes,
+    noted: Sequence[NotedLayout],
+    left: Sequence[LeftLayout] = (),
+    *,
+    moved_to: bytes | None = None,
+) -> Put:
+    """Note the layouts of a root, and those that have left it beside the ones that had before."""
+    before = layouts_at(snapshot, root)
+    again = {one.fingerprint for one in noted} | {one.fingerprint for one in left}
+    every = (*(one for one in (() if before is None else before.left) if one.fingerprint not in again), *left)
+    return root_note(RootLayouts(root, tuple(noted), moved_to, _name(plan), every[-_NOTED_MAX:]))
+
+
+def _name(plan: MigrationPlan) -> str:
+    return plan.name or f"the migration from {plan.old.name} to {plan.new.name}"
 
 
 def remember_layout(engine: Engine, plan: MigrationPlan) -> None:
@@ -100,7 +180,10 @@ def remember_layout(engine: Engine, plan: MigrationPlan) -> None:
         new, old = plan.new.fingerprint, plan.old.fingerprint
         if found is None or new in found.layouts or old not in found.layouts:
             return
-        mutations = [_layouts(plan.new.root, *found.layouts, new), *_definitions(plan, snapshot).values()]
+        # Why without: layouts are compared with the newest one, and the others are known by their fingerprints.
+        earlier = [structs.replace(one, description="") for one in found.noted[1 - _NOTED_MAX :]]
+        noted = structs.replace(found, noted=(*earlier, NotedLayout.of(plan.new)))
+        mutations = [root_note(noted), *_definitions(plan, snapshot).values()]
         # Why forgotten: the store comes back to the layout from which that one went, and it may be wanted again.
         mutations += [Delete(entry.key) for entry, state in states_in(snapshot) if _has_left(state, plan.new)]
         remembered = Remembered.of(snapshot, mutations)
@@ -146,17 +229,10 @@ def ended(
     plan: MigrationPlan, state: MigrationState, snapshot: Snapshot, ended_at: str, *, is_rolled_back: bool
 ) -> Remembered:
     """The migration is over, one way or the other."""
-    mutations: list[Put | Delete] = [*switched(plan, snapshot).mutations]
-    if is_rolled_back:
-        mutations = [_layouts(plan.old.root, plan.old.fingerprint)]
-        if plan.old.root != plan.new.root:
-            mutations.append(Delete(root_key(plan.new.root)))
+    notes = going_back(plan, snapshot) if is_rolled_back else switched(plan, snapshot)
+    mutations: list[Put | Delete] = [*notes.mutations]
     for root in sorted({plan.old.root, plan.new.root}):
         names = plan.name or state.name, plan.id, plan.old.fingerprint, plan.new.fingerprint
         past = PastMigration(root, *names, state.begun_at, ended_at, is_rolled_back)
         mutations.append(Put(next_history_key(snapshot, root), encoded(past)))
     return Remembered.of(snapshot, mutations)
-
-
-def _layouts(root: bytes, *layouts: str, moved_to: bytes | None = None) -> Put:
-    return Put(root_key(root), encoded(RootLayouts(root, layouts, moved_to)))

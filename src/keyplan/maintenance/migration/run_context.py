@@ -7,13 +7,14 @@ from typing import ParamSpec, Self, TypeVar
 
 from keyplan.engine import Engine
 from keyplan.jobs import Pace, Progress, Seen, Stop, StopCheck, Teller
-from keyplan.maintenance.migration.batching import Batches, gone_batches, winner
+from keyplan.maintenance.migration.batching import Batches, gone_batches
 from keyplan.maintenance.migration.decision import CONTESTS_MAX, Contest, Decision
 from keyplan.maintenance.migration.marks import MigrationState, Stage, mark_key
 from keyplan.maintenance.migration.merge import Merger
 from keyplan.maintenance.migration.new_entries import EntryGiver, new_batches
 from keyplan.maintenance.migration.pausing import PauseCheck
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
+from keyplan.maintenance.migration.root_history import NOTHING_REMEMBERED, Remembered
 from keyplan.maintenance.migration.run_state import Run, take_over
 from keyplan.maintenance.migration.unit_limits import Limits
 from keyplan.maintenance.migration.verify import Verification, verify_table
@@ -68,10 +69,13 @@ class RunContext:
         """Call until it loses no race; then return what it returned."""
         return self.backoff.until_committed(partial(attempt, *given, **named))
 
-    def taken_over(self, seen: Seen[MigrationState], stage: Stage) -> Run:
-        """Let this process have the migration, as it was seen. Raises StoppedError, CommitConflictError."""
+    def taken_over(self, seen: Seen[MigrationState], stage: Stage, remembered: Remembered = NOTHING_REMEMBERED) -> Run:
+        """Let this process have the migration, as it was seen, and write down what is remembered with it.
+
+        Raises StoppedError, CommitConflictError.
+        """
         self.stops.check()
-        return take_over(self.engine, seen, stage, self.command, self.stops)
+        return take_over(self.engine, seen, stage, self.command, self.stops, remembered)
 
     def batches(self, run: Run, *, is_paced: bool = True) -> Batches:
         """Who decides about many records, and commits what follows, for a run."""
@@ -80,7 +84,7 @@ class RunContext:
     def merger(self, work: TableWork, *, is_switched: bool) -> Merger:
         """Who decides about the units of a table."""
         limits = Limits.of(self.engine.profile)
-        return Merger(self.plan.id, work.route, limits, is_switched=is_switched, wins=winner(self.plan, work))
+        return Merger(self.plan.id, work.route, limits, self.plan.accepts, is_switched=is_switched)
 
     def gone(self, work: TableWork, merger: Merger, batches: Batches) -> Iterator[list[Decision]]:
         """Carry over that old records are not there any more, batch by batch. Raises StoppedError."""

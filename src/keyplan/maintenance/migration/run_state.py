@@ -46,7 +46,15 @@ from keyplan.maintenance.migration.marks import (
     turn_key,
 )
 from keyplan.maintenance.migration.plan import MigrationPlan
-from keyplan.maintenance.migration.root_history import Remembered, began, contracted, ended, is_current_layout
+from keyplan.maintenance.migration.root_history import (
+    NOTHING_REMEMBERED,
+    Remembered,
+    began,
+    contracted,
+    ended,
+    is_current_layout,
+    switched,
+)
 from keyplan.maintenance.migration.table_layouts import ConversionStage, conversion_stage, layouts_of
 from keyplan.store import IndexStage, IndexState, index_state_key, index_state_value
 
@@ -132,7 +140,7 @@ def begin_run(
     when something is in the way by now, CommitConflictError when somebody came between, StoppedError.
     """
     stops.check()
-    stage = Stage.SWITCHED if is_switched else Stage.BESIDE
+    stage = Stage.SWITCHING if is_switched else Stage.FILLING
     with engine.snapshot() as snapshot:
         seen = seen_state(snapshot, plan.id)
         state = seen.record
@@ -143,9 +151,10 @@ def begin_run(
             if state.stage == Stage.ROLLING_BACK:
                 raise MigrationRefusedError(obstacles=(_ROLLING_BACK,))
             if is_switched:
-                return take_over(engine, seen, stage, command, stops)
+                return take_over(engine, seen, stage, command, stops, switched(plan, snapshot))
             return Job(engine, seen, STATE_FORM, lost=_taken_over, is_shared=True, stops=stops)
-        guards, mutations = _beginning(plan, state, snapshot)
+        remembered = switched(plan, snapshot) if is_switched else began(plan, snapshot)
+        guards, mutations = _beginning(plan, state, snapshot, remembered)
     # Why: marks of an earlier time, left by a run that died at its end, would tell of records that are others by now.
     _remove_marks(engine, plan.id, seen.held, stops)
     fresh = MigrationState(
@@ -178,11 +187,16 @@ def take_over(
     stage: Stage,
     command: Sequence[str] = (),
     stops: StopCheck = UNSTOPPED,
+    remembered: Remembered = NOTHING_REMEMBERED,
 ) -> Run:
-    """Let this run have the migration alone. Raises CommitConflictError when another one took it just now."""
+    """Let this run have the migration alone, and write down with it what is `remembered`.
+
+    Raises CommitConflictError when another one took it just now.
+    """
     assert seen.record is not None
     record = begun(seen.record, command=command, stage=stage)
-    return Job.begin(engine, seen, record, STATE_FORM, lost=_taken_over, stops=stops)
+    begin = partial(Job.begin, engine, seen, record, STATE_FORM, lost=_taken_over, stops=stops)
+    return begin(mutations=remembered.mutations, guards=remembered.guards)
 
 
 def remove_leftovers(engine: Engine, migration: bytes) -> None:
@@ -236,7 +250,7 @@ def _stage(plan: MigrationPlan, table: str, snapshot: Snapshot) -> ConversionSta
 
 
 def _beginning(
-    plan: MigrationPlan, state: MigrationState | None, snapshot: Snapshot
+    plan: MigrationPlan, state: MigrationState | None, snapshot: Snapshot, remembered: Remembered
 ) -> tuple[list[Guard], list[Mutation]]:
     """What else is written when the migration begins, and what that rests on."""
     keys = [turn_key(root) for root in sorted({plan.old.root, plan.new.root})]
@@ -253,7 +267,6 @@ def _beginning(
             if other.is_cleaned and other.old == plan.new.fingerprint and entry.key != state_key(plan.id):
                 mutations.append(Delete(entry.key))
                 keys.append(entry.key)
-    remembered = began(plan, snapshot)
     guards = [*remembered.guards, *(as_read(key, snapshot.get(key)) for key in dict.fromkeys(keys))]
     return guards, [*mutations, *remembered.mutations]
 

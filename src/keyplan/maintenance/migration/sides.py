@@ -14,7 +14,13 @@ from keyplan.maintenance.migration.marks import Mark, decoded, digest_of, mark_k
 from keyplan.maintenance.migration.route import Route
 from keyplan.store import IndexEntry
 
-__all__ = ["Sides", "keys_read", "origin_of"]
+__all__ = ["Sides", "keys_read", "origin_of", "several_leases"]
+
+
+def several_leases(item: str) -> str:
+    """What is said of a unit whose old records hang on different leases, with the remedy."""
+    problem = "its records hang on different leases, and what is made of them would hang on that of the first"
+    return f"{problem}: give them one lease, or --accept lease:{item}"
 
 
 def keys_read(migration: bytes, route: Route, unit: bytes) -> list[bytes]:
@@ -119,6 +125,11 @@ class Sides:
     def lease(self) -> int:
         """The lease of the first old record that is there."""
         return next((entry.lease for entry in self.records if entry is not None), 0)
+
+    @property
+    def hangs_on_several(self) -> bool:
+        """Whether its old records hang on different leases, or some of them on none."""
+        return len({entry.lease for entry in self.records if entry is not None}) > 1
 
     def is_as_made(self, made: Sequence[Converted], read: Lookup) -> bool:
         """Whether the new records are just what the old ones would become now, and nothing else stands of an earlier time."""

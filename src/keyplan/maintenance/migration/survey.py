@@ -15,7 +15,7 @@ from keyplan.maintenance.migration.functions import UNREADABLE, Converted
 from keyplan.maintenance.migration.marks import mark_key
 from keyplan.maintenance.migration.plan import TableWork
 from keyplan.maintenance.migration.route import table_of, units_of
-from keyplan.maintenance.migration.sides import Sides, origin_of
+from keyplan.maintenance.migration.sides import Sides, origin_of, several_leases
 from keyplan.maintenance.migration.unit_limits import Limits, made_within
 
 __all__ = ["Survey", "survey_index", "survey_table"]
@@ -183,9 +183,8 @@ class _Surveyor:
             return ()
         if not made:
             found.drop(unit)
-        elif len({entry.lease for entry in sides.records if entry is not None}) > 1 and not self._takes.leases:
-            problem = "its records hang on different leases, and what is made of them would hang on that of the first"
-            found.fail(f"{shown_key(unit)}: {problem}: --accept lease:{work.name}")
+        elif sides.hangs_on_several and not self._takes.leases:
+            found.fail(f"{shown_key(unit)}: {several_leases(work.name)}")
         if self._route.keeps_origins and sides.mark is None and not self._takes.standing:
             self._look_there(sides, made, read)
         return made

@@ -7,7 +7,7 @@ what both sides have changed, is left to a person. Only then are the new records
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from keyplan.engine import Delete, Entry, Put
+from keyplan.engine import Delete, Entry, Mutation, Put
 from keyplan.errors import UniqueViolationError
 from keyplan.jobs import Lookup
 from keyplan.maintenance.migration.decision import Decision, Outcome, contested
@@ -113,16 +113,30 @@ class Returner(_Decider):
         shown = next(iter(sides.copies), None)
         if self._route.stays(unit):
             return contested(unit, shown, "it was converted where it stands: write it as the old layout has it")
+        if _is_gone(sides):
+            return Decision(Outcome.UNCHANGED)
         if sides.has_old_changed:
             return self._unless_lost(sides, shown, "both the old and the new record were changed")
+        if not sides.standing:
+            return self._deleted(sides, shown, read)
         if len(sides.standing) < len(sides.copies):
-            if not self._takes_vanished:
-                remedy = f"--accept gone:{self._route.item} keeps the old one"
-                return contested(unit, shown, f"its copy is not there any more: {remedy}")
-            return Decision(Outcome.UNCHANGED)
+            return self._unless_lost(sides, shown, "a part of what was made of it is not there any more")
         if not self._route.has_inverse or len(sides.standing) != 1:
             return self._unless_lost(sides, shown, _LOST)
         return self._returned(sides, sides.standing[0], read)
+
+    def _deleted(self, sides: Sides, shown: bytes | None, read: Lookup) -> Decision:
+        """All that was made of a unit is gone: its old records go as well, or stay, as somebody consents to."""
+        if self._takes_loss:
+            return Decision(Outcome.UNCHANGED)
+        if not self._takes_vanished:
+            item = self._route.item
+            remedy = f"--accept gone:{item} removes the old one, --accept lose:{item} keeps it"
+            return contested(sides.unit, shown, f"its copy is not there any more: {remedy}")
+        draft = Draft(read)
+        draft.write(self._old_writes(sides, {}, 0))
+        draft.mutations |= _forgotten(sides)
+        return Decision(Outcome.RETURNED, draft.commit(sides.guards))
 
     def _unless_lost(self, sides: Sides, shown: bytes | None, reason: str) -> Decision:
         if self._takes_loss:
@@ -204,7 +218,7 @@ class Withdrawer(_Decider):
             return Decision(Outcome.UNCHANGED)
         if sides.taken is not None:
             return Decision(Outcome.UNCHANGED)
-        if sides.has_new_changed and not (self._takes_loss or (self._takes_vanished and not sides.standing)):
+        if sides.has_new_changed and not (self._takes_loss or _is_gone(sides)):
             return contested(unit, next(iter(sides.copies), None), "it was written while it was about to be taken back")
         draft = Draft(read)
         try:
@@ -215,8 +229,7 @@ class Withdrawer(_Decider):
             return contested(unit, unit, f"another record holds its entry of {error.facts.get('index')}")
         except UNREADABLE as error:
             return contested(unit, unit, f"its entries cannot be put right: {error.summary}")
-        draft.mutations[sides.mark_key] = Delete(sides.mark_key)
-        draft.mutations |= {place: Delete(place) for place in sides.origins}
+        draft.mutations |= _forgotten(sides)
         return Decision(Outcome.WITHDRAWN, draft.commit(sides.guards), records=len(sides.standing))
 
     def _as_they_are(self, sides: Sides) -> list[Write]:
@@ -227,3 +240,13 @@ class Withdrawer(_Decider):
                 state = self._stored(entry, stored_entries(table, entry))
                 writes.append(Write(table, table.keys.decode(raw_key), raw_key, state, state))
         return writes
+
+
+def _forgotten(sides: Sides) -> dict[bytes, Mutation]:
+    """The end of what the store says of a unit: its mark, and the origins of what was made of it."""
+    return {raw_key: Delete(raw_key) for raw_key in (sides.mark_key, *sides.origins)}
+
+
+def _is_gone(sides: Sides) -> bool:
+    """Whether both sides were deleted: there is nothing to take back, and nothing to remove but the mark."""
+    return not sides.has_old and not sides.standing

@@ -13,6 +13,7 @@ from keyplan.maintenance.migration_files.leg import (
     phase_under_way,
     place_in,
     plan_leg,
+    remember_passed,
     steps_of,
     under_way_at,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "place_in",
     "plan_leg",
     "read_migrations",
+    "remember_passed",
     "steps_of",
     "under_way_at",
     "unwritten",

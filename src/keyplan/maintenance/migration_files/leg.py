@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
+from functools import partial
 from itertools import combinations, pairwise
 from typing import Final, NamedTuple
 
@@ -14,12 +15,13 @@ from keyplan.maintenance.migration import (
     MigrationStep,
     PastMigration,
     history_of,
-    layouts_at,
     plan_migration,
 )
 from keyplan.maintenance.migration.marks import MigrationState, Stage, migration_of, seen_state, states_of
+from keyplan.maintenance.migration.root_history import remember_layout
 from keyplan.maintenance.migration_files.declared import KeptLayout
 from keyplan.maintenance.migration_files.folder import MigrationFile, MigrationFolder
+from keyplan.store import Backoff, layouts_at
 
 __all__ = [
     "NEXT_COMMANDS",
@@ -31,6 +33,7 @@ __all__ = [
     "phase_under_way",
     "place_in",
     "plan_leg",
+    "remember_passed",
     "steps_of",
     "under_way_at",
 ]
@@ -41,10 +44,10 @@ Bind = Callable[[type[Layout]], BoundLayout]
 
 NEXT_COMMANDS: Final[Mapping[str, str]] = {
     "": "run",
-    Stage.BESIDE: "switch",
-    Stage.SWITCHED: "switch",
-    Stage.SETTLED: "finish",
-    Stage.CLEANING: "finish",
+    Stage.FILLING: "switch",
+    Stage.SWITCHING: "switch",
+    Stage.SWITCHED: "finish",
+    Stage.CONTRACTING: "finish",
     Stage.ROLLING_BACK: "rollback",
 }
 """The command of `keyplan migrate` that comes next in a stage; without one nothing has begun."""
@@ -101,7 +104,7 @@ class MigrationPlace:
     @property
     def is_resting(self) -> bool:
         """Whether the step that comes next was not begun."""
-        return self.stage in ("", Stage.SETTLED)
+        return self.stage in ("", Stage.SWITCHED)
 
 
 def place_in(folder: MigrationFolder, engine: Engine, bind: Bind, *, until: str | None = None) -> MigrationPlace:
@@ -129,6 +132,22 @@ def place_in(folder: MigrationFolder, engine: Engine, bind: Bind, *, until: str 
     return MigrationPlace(done, "", None, leg, due[taken:], why)
 
 
+def remember_passed(folder: MigrationFolder, place: MigrationPlace, engine: Engine, bind: Bind) -> None:
+    """Note the layouts of files that are over as welcome where they need no run: nothing else says that programs may use them.
+
+    Where a store notes no layout, nothing is written.
+    """
+    for file in folder.files[: place.done]:
+        old, new = (bind(layout_class_of(folder.description(one))) for one in (file.migration.old, file.migration.new))
+        with engine.snapshot() as snapshot:
+            noted = layouts_at(snapshot, new.root)
+        if noted is None or new.fingerprint in noted.layouts or old.fingerprint not in noted.layouts:
+            continue
+        plan = plan_leg(MemoryEngine(), _leg(folder, (file,)), old=old, new=new)
+        if not plan.steps:
+            Backoff().until_committed(partial(remember_layout, engine, plan))
+
+
 def steps_of(folder: MigrationFolder, place: MigrationPlace, bind: Bind) -> list[tuple[MigrationStep, StepState]]:
     """Return the steps of the leg that is due, as the layouts alone give them, each with how far it is.
 
@@ -147,7 +166,7 @@ def _steps(folder: MigrationFolder, leg: Leg, bind: Bind) -> tuple[MigrationStep
     return plan_leg(MemoryEngine(), leg, old=old, new=new).steps
 
 
-_NOW: Final[Mapping[str, int]] = {Stage.SWITCHED: 1, Stage.SETTLED: 2, Stage.CLEANING: 2}
+_NOW: Final[Mapping[str, int]] = {Stage.SWITCHING: 1, Stage.SWITCHED: 2, Stage.CONTRACTING: 2}
 """The phase in which a stage is, by its place in their order."""
 
 
@@ -232,7 +251,7 @@ def phase_under_way(engine: Engine, migration: bytes) -> str:
         state = seen_state(snapshot, migration).record
     if state is None or state.is_cleaned:
         return ""
-    return "run" if state.stage == Stage.BESIDE else NEXT_COMMANDS.get(state.stage, "run")
+    return "run" if state.stage == Stage.FILLING else NEXT_COMMANDS.get(state.stage, "run")
 
 
 def _parts(prints: Sequence[str], state: MigrationState | PastMigration) -> list[tuple[int, int]]:
