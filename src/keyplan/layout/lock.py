@@ -54,7 +54,7 @@ def layout_of_file(content: Mapping[str, Any], *, source: str) -> LayoutSpec:
     if not isinstance(described, Mapping):
         raise InvalidInputError(source=source, problem="a lock file without a layout")
     if content.get("digest") != _digest(described):
-        problem = "the lock file was changed by hand: its digest is another one; write it with `keyplan lock --write`"
+        problem = "the lock was changed by hand, its digest is another one: bring it back, or `keyplan lock --write` writes it"
         raise InvalidInputError(source=source, problem=problem)
     return layout_of_description(described)
 

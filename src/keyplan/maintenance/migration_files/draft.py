@@ -4,7 +4,7 @@ import json
 import keyword
 import re
 import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
@@ -15,17 +15,19 @@ from keyplan.errors import InvalidInputError
 from keyplan.files import make_folder, write_whole
 from keyplan.layout import (
     CHANGE_CODES,
+    BoundIndex,
     BoundLayout,
     BoundTable,
     Impact,
     LayoutChange,
     LayoutPairs,
-    describe,
     differences,
     layout_fingerprint,
+    lock_text,
     pair_items,
 )
 from keyplan.maintenance.migration import Conversion, Keyed, MigrationPhase, MigrationPlan, Transform, plan_migration
+from keyplan.maintenance.migration.survey import survey_index
 from keyplan.maintenance.migration_files.declared import KeptLayout
 from keyplan.maintenance.migration_files.folder import LAYOUTS, MigrationFolder
 
@@ -40,8 +42,13 @@ _NAME: Final = re.compile(r"[a-z0-9_]{1,60}")
 
 _CONSENTS: Final = {
     "from": "records that another migration has converted are in the old layout all the same",
-    "gone": "old records are removed at the end although their copies are not there any more",
+    "gone": "programs of the new layout have deleted the copies that are not there any more, and the old records go as well",
     "none": "the function makes nothing of some records, and they are lost",
+    "keys": "values go on to hold keys of records that move",
+    "lease": "joined records on different leases become one on that of the first",
+    "lose": "a rollback loses what programs of the new layout have written",
+    "old": "the old record holds where both sides have changed one",
+    "new": "the new record holds where both sides have changed one",
 }
 _BY_FUNCTION: Final = {"E23", "E9", "E11"}
 _BEYOND_READERS: Final = {Impact.REWRITE, Impact.BREAKING}
@@ -102,11 +109,11 @@ def _require_apart(folder: MigrationFolder, old: KeptLayout, new: KeptLayout) ->
 
 
 def _keep(path: Path, layout: BoundLayout) -> None:
-    """Write a layout's description, unless it is there."""
+    """Write a layout's lock, unless it is there. Why a lock: one that somebody changes is found by its digest."""
     make_folder(path.parent.parent, mode=_FOLDER_MODE)
     make_folder(path.parent, mode=_FOLDER_MODE)
     if not path.exists():
-        write_whole(path, json.dumps(describe(layout.spec), indent=1, ensure_ascii=False) + "\n", mode=_FILE_MODE)
+        write_whole(path, lock_text(layout.spec), mode=_FILE_MODE)
 
 
 @dataclass
@@ -118,6 +125,15 @@ class _Function:
     new: BoundTable
     is_keyed: bool
     changes: Sequence[LayoutChange]
+
+
+@dataclass
+class _Resolver:
+    """A function to write for a new unique index, where records of the store claim one entry; `claims` names some of them."""
+
+    name: str
+    index: BoundIndex
+    claims: Sequence[str]
 
 
 @dataclass
@@ -139,9 +155,13 @@ class _Draft:
         pairs = pair_items(self.old.spec, self.new.spec, self.renames)
         changes = differences(self.old.spec, self.new.spec, renames=self.renames, drops=self.drops)
         functions = list(self._functions(pairs, changes))
+        plan = self._plan(functions)
+        resolvers = list(self._resolvers(plan, functions))
         drafted = "".join(self._stub(function) for function in functions)
-        declared = "\n".join(self._declaration(changes, functions))
-        return f"{self._docstring(changes, functions)}\n{self._imported(functions)}\n{drafted}\n{declared}\n"
+        drafted += "".join(self._resolver_stub(one) for one in resolvers if one.claims)
+        declared = "\n".join(self._declaration(changes, functions, resolvers))
+        head = f"{self._docstring(plan, changes)}\n{self._imported(functions, resolvers)}"
+        return f"{head}\n{drafted}\n{declared}\n"
 
     # ---- what is to be written by somebody ---------------------------------------------------------------------------------
 
@@ -162,7 +182,6 @@ class _Draft:
     def _stub(self, function: _Function) -> str:
         old, new = function.old, function.new
         record, made = self._type(old.form.value_type), self._type(new.form.value_type)
-        comment = "# take this line away when the function is written"
         if function.is_keyed:
             head = f"def {function.name}(key: {self._key_type(old)}, record: {record}) -> Keyed:"
             what = f"Make of a record of {old.name} one of {new.name}: Keyed(key, record); several in a list; None for none."
@@ -172,14 +191,42 @@ class _Draft:
             what = f"Make of a record of {old.name} one of {new.name}."
         notes = [key] if key else []
         notes += [f"{change.code} {change.subject}: {change.message}" for change in function.changes]
-        lines = [f"@unwritten  {comment}", head, f'    """{_prose(what)}', ""]
+        return self._drafted(head, what, notes)
+
+    @staticmethod
+    def _drafted(head: str, what: str, notes: Iterable[str]) -> str:
+        """A function that somebody has to write."""
+        lines = ["@unwritten  # take this line away when the function is written", head, f'    """{_prose(what)}', ""]
         lines += [line for note in notes for line in _wrapped(note, "    ")]
         lines += ['    """', "    raise NotImplementedError"]
         return "\n" + "\n".join(lines) + "\n\n"
 
+    def _resolvers(self, plan: MigrationPlan, functions: Sequence[_Function]) -> Iterator[_Resolver]:
+        """The unique indexes that are built over records which may claim one entry; with an engine, those that do."""
+        taken = {function.name for function in functions}
+        for name in plan.indexes_to_build:
+            index = self.new.indexes[name]
+            if index.spec.is_unique:
+                called = _identifier(name, taken)
+                taken.add(called)
+                yield _Resolver(called, index, () if self.engine is None else survey_index(self.engine, index).claims)
+
+    def _resolver_stub(self, one: _Resolver) -> str:
+        table = one.index.table
+        record = self._type(table.form.value_type)
+        what = (
+            f"Return a record of {table.name} as it shall be that claims what an earlier one has in {one.index.name}."
+        )
+        notes = ["It keeps its key; None: the record is removed.", *one.claims]
+        return self._drafted(
+            f"def {one.name}(key: {self._key_type(table)}, record: {record}) -> {record} | None:", what, notes
+        )
+
     # ---- the declaration ---------------------------------------------------------------------------------------------------
 
-    def _declaration(self, changes: Sequence[LayoutChange], functions: Sequence[_Function]) -> Iterator[str]:
+    def _declaration(
+        self, changes: Sequence[LayoutChange], functions: Sequence[_Function], resolvers: Sequence[_Resolver]
+    ) -> Iterator[str]:
         yield "migration = Migration("
         yield f"    old=KeptLayout({_quoted(self.before.name)}, {_quoted(self.before.fingerprint)}),"
         yield f"    new=KeptLayout({_quoted(self.after.name)}, {_quoted(self.after.fingerprint)}),"
@@ -202,6 +249,7 @@ class _Draft:
                 names = f"of=({_quoted(one.old.name)},), into=({_quoted(one.new.name)},)"
                 yield f"        Transform({one.name}, {_quoted(self._function(one))}, {names}),"
             yield "    ),"
+        yield from self._resolved(resolvers)
         if self.accepts:
             yield "    accepts=("
             for name in self.accepts:
@@ -211,6 +259,24 @@ class _Draft:
                 yield f"        {_quoted(name)},"
             yield "    ),"
         yield ")"
+
+    def _resolved(self, resolvers: Sequence[_Resolver]) -> Iterator[str]:
+        """What becomes of records that claim one entry: by functions where there are such, else as a comment."""
+        known = [one for one in resolvers if one.claims]
+        if known:
+            yield "    resolutions={"
+            yield from (f"        {self._resolution(one)}," for one in known)
+            yield "    },"
+        for one in resolvers:
+            if not one.claims:
+                what = f"{one.index.name} is unique and new. Where two records claim one entry, a function of key and record"
+                yield from _comment(
+                    f"{what} returns the later one as it shall be, or None: it is removed. Then:", "    "
+                )
+                yield f"    # resolutions={{{_prose(self._resolution(one))}}},"
+
+    def _resolution(self, one: _Resolver) -> str:
+        return f"{_quoted(one.index.name)}: Resolution({one.name}, {_quoted(f'{self.stem}:{one.name}')})"
 
     def _dropped(self, changes: Sequence[LayoutChange], functions: Sequence[_Function]) -> Iterator[str]:
         """What is lost, each by name: what was consented to, and what somebody has to decide."""
@@ -242,8 +308,7 @@ class _Draft:
 
     # ---- above it ----------------------------------------------------------------------------------------------------------
 
-    def _docstring(self, changes: Sequence[LayoutChange], functions: Sequence[_Function]) -> str:
-        plan = self._plan(functions)
+    def _docstring(self, plan: MigrationPlan, changes: Sequence[LayoutChange]) -> str:
         lines = [f'"""Migration {self.stem}: from {_prose(str(self.before))} to {_prose(str(self.after))}.', ""]
         lines.append("What changes, as `keyplan diff` says it:")
         lines.append("")
@@ -297,8 +362,10 @@ class _Draft:
         concerned = {table.name for work in plan.tables for table in work.route.sources} | set(plan.tables_to_remove)
         return [f"  {_prose(name)}: {counts[name]}" for name in self.old.tables if name in concerned]
 
-    def _imported(self, functions: Sequence[_Function]) -> str:
+    def _imported(self, functions: Sequence[_Function], resolvers: Sequence[_Resolver]) -> str:
         names = {"KeptLayout", "Migration"}
+        if any(one.claims for one in resolvers):
+            names |= {"Resolution", "unwritten"}
         for function in functions:
             names |= {"Keyed", "Transform", "unwritten"} if function.is_keyed else {"Conversion", "unwritten"}
         lines = ["from typing import Any", ""] if self.is_any_used else []
@@ -341,9 +408,9 @@ class _Draft:
 _BUILTINS: Final = frozenset({"str", "int", "bytes", "bool", "float"})
 
 _COMMANDS: Final = {
-    MigrationPhase.PREPARE: "`keyplan migrate run`",
-    MigrationPhase.FINISH: "`keyplan migrate switch`",
-    MigrationPhase.CLEAN_UP: "`keyplan migrate finish`",
+    MigrationPhase.FILL: "`keyplan migrate run`",
+    MigrationPhase.SWITCH: "`keyplan migrate switch`",
+    MigrationPhase.CONTRACT: "`keyplan migrate finish`",
 }
 
 

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Final, NamedTuple
 
 from keyplan.errors import InvalidInputError, KeyplanError
-from keyplan.layout import Layout, LayoutSpec, layout_class_of, layout_fingerprint, layout_of_description
+from keyplan.layout import Layout, LayoutSpec, layout_class_of, layout_fingerprint, layout_of_file
 from keyplan.maintenance.migration_files.declared import KeptLayout, Migration, is_unwritten
 from keyplan.store import layout_named
 
@@ -86,12 +86,13 @@ class MigrationFolder:
         """Return the layout's description. Raises InvalidInputError when it is not there, or is another one."""
         path = self.path / LAYOUTS / f"{layout.fingerprint}.json"
         try:
-            found = layout_of_description(json.loads(path.read_bytes()))
+            found = layout_of_file(json.loads(path.read_bytes()), source=str(path))
         except OSError as error:
             problem = f"the description of {layout} cannot be read: {error.strerror}: bring the file back"
             raise InvalidInputError(source=str(path), problem=problem) from error
         except (ValueError, RecursionError, AttributeError, KeyplanError) as error:
-            problem = f"it is no description of a layout: {error}: bring the file back"
+            reason = error.facts.get("problem", error.summary) if isinstance(error, KeyplanError) else error
+            problem = f"it is no description of a layout: {reason}: bring the file back"
             raise InvalidInputError(source=str(path), problem=problem) from error
         if (fingerprint := layout_fingerprint(found)) != layout.fingerprint:
             problem = f"the description was changed: its fingerprint is {fingerprint}, and its name says another one"
