@@ -1,8 +1,10 @@
 """Quotas as an engine of raw keys keeps to them: whoever writes, in each key space that a commit comes to."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from threading import Event, Thread
 from typing import Final
 
@@ -16,6 +18,7 @@ from keyplan.engine import (
     Engine,
     KeyAbsent,
     KeyRange,
+    MemoryEngine,
     Mutation,
     Profile,
     Put,
@@ -199,6 +202,74 @@ def test_many_writers_at_once_write_no_more_than_that(engine: Engine, prefix: by
     for thread in threads:
         thread.join()
     assert keys_below(engine, prefix) == sum(taken) == ROOM
+
+
+def test_putting_and_deleting_in_turn_in_a_full_key_space_is_not_counted_each_time(
+    engine: Engine, prefix: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[bytes] = []
+
+    def counted_and_noted(of: Engine, below: bytes) -> tuple[int, int]:
+        counts.append(below)
+        return counted(of, below)
+
+    monkeypatch.setattr(handle, "counted", counted_and_noted)
+    fill(engine, prefix)
+    counts.clear()
+    for _ in range(20):
+        write(engine, Delete(prefix + b"0"))
+        write(engine, Put(prefix + b"0", b"x"))
+    assert len(counts) <= 1
+    assert is_refused(engine, Put(prefix + b"one more", b"x"))
+    with pytest.raises(CommitConflictError):
+        engine.commit(Commit((KeyAbsent(prefix + b"0"),), (Delete(prefix + b"0"),)))
+    assert is_refused(engine, Put(prefix + b"one more", b"x")), "what failed has made no room"
+
+
+def test_many_who_put_and_delete_the_same_keys_at_once_write_no_more_than_that(engine: Engine, prefix: bytes) -> None:
+    def put_and_delete(seed: int) -> None:
+        chosen = Random(seed)
+        for _ in range(100):
+            key = prefix + b"%d" % chosen.randrange(2 * ROOM)
+            with suppress(QuotaExceededError):
+                write(engine, Put(key, b"x") if chosen.randrange(2) else Delete(key))
+            most.append(keys_below(engine, prefix))
+
+    most: list[int] = []
+    fill(engine, prefix)
+    threads = [Thread(target=put_and_delete, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(most) == ROOM
+
+
+def test_a_count_that_takes_long_is_followed_by_none_for_three_times_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, counts = FakeClock(), 0
+
+    def counted_slowly(of: Engine, below: bytes) -> tuple[int, int]:
+        nonlocal counts
+        counts += 1
+        clock.advance(5.0)
+        return counted(of, below)
+
+    with MemoryEngine(clock=clock) as inner:
+        registry = KeySpaces(inner, clock=clock)
+        prefix = registry.create("a", "shop").raw_prefix
+        registry.set_quota("a", keys=4)
+        engine = QuotaEngine(inner, clock=clock, closes_inner=False)
+        monkeypatch.setattr(handle, "counted", counted_slowly)
+        for at in range(4):
+            write(engine, Put(prefix + b"%d" % at, b"x"))
+        assert counts == 1
+        inner.commit(Commit((), (Delete(prefix + b"0"),)))
+        clock.advance(14.0)
+        assert is_refused(engine, Put(prefix + b"4", b"x"))
+        assert counts == 1
+        clock.advance(1.0)
+        write(engine, Put(prefix + b"4", b"x"))
+        assert counts == 2
 
 
 def test_a_count_stops_nobody_who_writes_elsewhere_also_where_quotas_change(

@@ -144,7 +144,7 @@ class _BudgetElsewhere:
         # Why weighed alone: a thread goes on when its task is cancelled, and nobody would say that the commit has ended.
         self.check(mutations)
 
-    def leave(self) -> None:
+    def leave(self, *, is_done: bool) -> None:
         """Nothing waits for it."""
 
 

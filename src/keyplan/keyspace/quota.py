@@ -3,8 +3,12 @@
 A handle may add its part of the room that the last count has left: what is free, divided by those of the owner who have the key
 space open. Commits are taken at their largest, as if they replaced nothing. When the part is used up, a commit is measured, and
 what would add something is refused only after the key space was counted again; a count waits for what the handle has let
-through, so that threads that share it write no more than there is room for. So a quota may be overrun by what others write
-between two counts; a write is not refused while there is room, unless others made it within the last second.
+through, so that threads that share it write no more than there is room for. What a commit removes while no other one is under
+way is added to the part, once it was measured: who writes and removes in turn where there is no more room is not counted each
+time. Long counts take a quarter of the time at most: others wait for the threads that they are made in.
+
+So a quota may be overrun by what others write between two counts. A write is not refused while there is room, unless others
+made it within the last second, or the last count took long and is not three times as long ago.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,6 +26,12 @@ Found = TypeVar("Found")
 _RECOUNT_SECONDS: Final = 1.0
 """Why: who writes to a full key space again and again must not make it be counted each time."""
 
+_LONG_COUNT_SECONDS: Final = 0.01
+"""Why: shorter ones hold up nobody, and a key space that they are of is nearly as well counted at once."""
+
+_PAUSES: Final = 3
+"""How many times as long as it took no other count follows a long one."""
+
 _LOOK_SECONDS: Final = 1.0
 """Why: soon enough for a changed quota to be heard of, and one read a second."""
 
@@ -31,6 +41,9 @@ class Size(NamedTuple):
 
     keys: int
     bytes: int
+
+
+_NOTHING: Final = Size(0, 0)
 
 
 def growth_of(engine: Engine, mutations: Sequence[Mutation]) -> Size:
@@ -83,6 +96,12 @@ class QuotaBudget:
         self._is_counting = False
         """Somebody reads from the store what there is room for."""
         self._refused_at: float | None = None
+        self._counted_at: float | None = None
+        self._counts_again_at = clock.monotonic()
+        self._made = _NOTHING
+        """The room that the one commit makes that is under way alone."""
+        self._has_untold = False
+        """There may be commits whose end nobody tells."""
         self._quota = quota
         self._left = Size(0, 0)
 
@@ -94,6 +113,7 @@ class QuotaBudget:
     def _change(self, quota: Quota) -> None:
         if quota != self._quota:
             self._quota, self._left, self._refused_at = quota, Size(0, 0), None
+            self._counts_again_at = self._clock.monotonic()
 
     def enter(self, mutations: Sequence[Mutation]) -> None:
         """As `check`, for a commit that begins; whatever becomes of it, `leave` is called when it has ended.
@@ -101,12 +121,16 @@ class QuotaBudget:
         Who enters several enters them in one order everywhere: a count of one waits for those who are in it.
         """
         with self._lock:
-            self._check(mutations)
+            made = self._check(mutations)
             self._under_way += 1
+            self._made = made if self._under_way == 1 else _NOTHING
 
-    def leave(self) -> None:
-        """A commit has ended that was let through by `enter`."""
+    def leave(self, *, is_done: bool) -> None:
+        """A commit has ended that was let through by `enter`; it is known whether it was carried out."""
         with self._lock:
+            if is_done and not self._has_untold:
+                self._left = Size(self._left.keys + self._made.keys, self._left.bytes + self._made.bytes)
+            self._made = _NOTHING
             self._under_way -= 1
             if not self._under_way:
                 self._lock.notify_all()
@@ -117,21 +141,35 @@ class QuotaBudget:
         For who cannot say when the commit has ended: a count that another has made meanwhile may have missed it.
         """
         with self._lock:
+            self._has_untold = True
             self._check(mutations)
 
-    def _check(self, mutations: Sequence[Mutation]) -> None:
+    def _check(self, mutations: Sequence[Mutation]) -> Size:
         # Why nobody passes a count that waits: it would wait for them, too, and for those behind them.
         self._lock.wait_for(lambda: not self._is_counting)
         self._look_again()
         if self._quota == _NO_BOUNDS:
-            return
+            return _NOTHING
+        # Invariant: what is measured while another commit is under way may be that one's, too.
+        is_alone = not self._under_way
         most = _largest(mutations)
         # Why measured after a refusal too: a smaller value over a larger one makes room, and is a Put as any other.
-        if self._refused_at is not None or self._excess(most, self._left) is not None:
+        if (
+            self._refused_at is not None
+            or self._excess(most, self._left) is not None
+            or self._may_save_a_count(mutations)
+        ):
             most = self._measured(mutations)
         self._left = Size(self._left.keys - max(most.keys, 0), self._left.bytes - max(most.bytes, 0))
         if min(most) < 0:
-            self._refused_at = None  # Why: this handle makes room, which only a count shows.
+            self._refused_at = None  # Why: this handle makes room, which only a count shows, if it is not alone.
+        return Size(max(-most.keys, 0), max(-most.bytes, 0)) if is_alone else _NOTHING
+
+    def _may_save_a_count(self, mutations: Sequence[Mutation]) -> bool:
+        """Return whether a commit removes something where it was counted just now, so that there is little room."""
+        if self._counted_at is None or all(isinstance(mutation, Put) for mutation in mutations):
+            return False
+        return self._clock.monotonic() - self._counted_at < _RECOUNT_SECONDS
 
     def _measured(self, mutations: Sequence[Mutation]) -> Size:
         """Return what a commit adds, counting for one that does not fit; meanwhile nobody enters. Raises QuotaExceededError."""
@@ -167,12 +205,17 @@ class QuotaBudget:
     def _count_again(self, growth: Size) -> None:
         """Fill the part up by a count. Raises QuotaExceededError when there is no room, also when there was none just now."""
         now = self._clock.monotonic()
-        if self._refused_at is not None and now - self._refused_at < _RECOUNT_SECONDS:
+        is_refused_still = self._refused_at is not None and now - self._refused_at < _RECOUNT_SECONDS
+        if is_refused_still or now < self._counts_again_at:
             refused = self._excess(growth, self._left)
             assert refused is not None, "it is counted for a commit that does not fit"
             raise refused
         self._lock.wait_for(lambda: not self._under_way)
+        began = self._clock.monotonic()
         usage, writers = self._unlocked(lambda: (Size(*self._count()), max(1, self._writers())))
+        self._counted_at = self._clock.monotonic()
+        if (took := self._counted_at - began) > _LONG_COUNT_SECONDS:
+            self._counts_again_at = self._counted_at + _PAUSES * took
         quota = self._quota
         free = Size(
             growth.keys if quota.keys is None else quota.keys - usage.keys,

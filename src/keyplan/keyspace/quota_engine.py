@@ -7,7 +7,7 @@ space is opened for them. Each commit that comes to keys of a key space with a q
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from threading import Lock
 from typing import Final, NamedTuple
 
@@ -83,11 +83,18 @@ class QuotaEngine(WrappedEngine):
         held = self._quotas()
         if not held.prefixes:
             return self.inner.commit(commit)
-        with ExitStack() as entered:
+        entered: list[QuotaBudget] = []
+        is_done = False
+        try:
             for budget, mutations in _by_key_space(held, commit.mutations):
                 budget.enter(mutations)
-                entered.callback(budget.leave)
-            return self.inner.commit(commit)
+                entered.append(budget)
+            revision = self.inner.commit(commit)
+            is_done = True
+        finally:
+            for budget in reversed(entered):
+                budget.leave(is_done=is_done)
+        return revision
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
         # Why by commits: each batch is weighed as it is written.

@@ -63,8 +63,8 @@ class Budget(Protocol):
         """Let a commit begin. Raises QuotaExceededError when the key space is full and the commit would add to it."""
         ...
 
-    def leave(self) -> None:
-        """A commit that was let through has ended, however."""
+    def leave(self, *, is_done: bool) -> None:
+        """A commit that was let through has ended; it is known whether it was carried out."""
         ...
 
     def check(self, mutations: Sequence[Mutation]) -> None:
@@ -154,15 +154,18 @@ class KeySpaceEngine(PrefixedEngine):
         budget = self.budget
         if budget is not None:
             budget.enter(commit.mutations)
+        is_done = False
         try:
-            return self._carry_out(self._prefix, commit, None if self._own is None else self._own.leases)
+            revision = self._carry_out(self._prefix, commit, None if self._own is None else self._own.leases)
+            is_done = True
         except (EngineLimitError, InvalidInputError):
             # Why: said about the keys as the caller gave them. It is refused again: the limits here are no wider.
             admit_commit(self._profile, commit)
             raise
         finally:
             if budget is not None:
-                budget.leave()
+                budget.leave(is_done=is_done)
+        return revision
 
     def _fenced(self, commit: Commit) -> int:
         """Carry out a commit on raw keys, under the fence."""
