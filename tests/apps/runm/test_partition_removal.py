@@ -3,12 +3,14 @@
 tests/cli/test_jobs.py kills a removal at each of its commits.
 """
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
-from keyplan.apps.runm import Object, Partition
+from keyplan.apps.runm import Object, Partition, Property
 from keyplan.apps.runm.deployment import Deployment
+from keyplan.apps.runm.layout import Deleted
 from keyplan.apps.runm.partition_removal import (
     Removal,
     plan_removal,
@@ -18,7 +20,7 @@ from keyplan.apps.runm.partition_removal import (
 )
 from keyplan.apps.runm.start import ensure_started
 from keyplan.apps.runm.verify import verify
-from keyplan.engine import ALL_KEYS, Commit, Engine, MemoryEngine, WrappedEngine
+from keyplan.engine import ALL_KEYS, MEMORY_PROFILE, Commit, Engine, MemoryEngine, WrappedEngine
 from keyplan.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from keyplan.maintenance import open_jobs
 from keyplan.store import Store
@@ -88,6 +90,21 @@ def test_while_a_partition_goes_nothing_is_made_in_it_and_its_uuid_is_nobodys(de
     assert open_jobs(engine) == []
     with deployment.reading() as state:
         require_free_uuid(deployment, state, DOOMED)
+
+
+def test_a_removal_stays_within_what_a_commit_takes_however_much_there_is_beside_it() -> None:
+    deployment = Deployment(Store(MemoryEngine(profile=replace(MEMORY_PROFILE, commit_operations_max=128))))
+    lease = deployment.store.lease(3_600, keep_alive=False)
+    filled_partition(deployment, lease)
+    for number in range(200):
+        uuid = UUID(int=50_000 + number)
+        one = Object(DOOMED, "runm.image", uuid, f"m{number}", "p", (Property("k", "v"),) * (number % 2))
+        deployment.runm.objects.insert(uuid, one)
+        deployment.beside.deleted.insert(uuid, Deleted(one, 0, "u"), lease=lease)
+        deployment.runm.partitions.insert(uuid, Partition(uuid, f"other{number}"))
+    remove_partition(deployment.store, "", "doomed")
+    assert {record.partition for _, record in deployment.runm.objects.list()} == {KEPT}
+    assert {one.object.partition for _, one in deployment.beside.deleted.list()} == {KEPT}
 
 
 def test_a_partition_has_another_name_at_once_and_only_one_that_is_free(deployment: Deployment) -> None:

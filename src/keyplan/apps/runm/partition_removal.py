@@ -15,7 +15,7 @@ from uuid import UUID
 
 from msgspec import structs
 
-from keyplan.apps.runm.definitions import pointers, unpoint
+from keyplan.apps.runm.definitions import pointer_at, pointers, unpoint
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.read_ahead import Scope
@@ -185,9 +185,13 @@ class _Sweep:
             done += len(batch)
             job.tell("objects", done)
             tell("objects", done)
-        for act in (self._delete_definition, self._delete_versions, self._delete_restorable):
-            while Backoff().until_committed(partial(self._together, job, act)):
-                tell(act.__name__.removeprefix("_delete_"))
+        for stage, planned in (
+            ("definitions", self._definition_planned),
+            ("versions", self._versions_planned),
+            ("restorable", self._restorable_planned),
+        ):
+            while Backoff().until_committed(partial(self._planned_together, job, planned)):
+                tell(stage)
         self._delete_rest(job)
         job.end()
 
@@ -283,29 +287,35 @@ class _Sweep:
                 count += 1
         return count
 
-    def _delete_definition(self, state: State) -> int:
+    def _planned_together(self, job: Job[ApplicationJob], planned: Callable[[State], Callable[[State], int]]) -> int:
+        """Look in a snapshot for what is next, and take it in one commit. Why apart: what a commit looks at guards it."""
+        with self._deployment.reading() as state:
+            act = planned(state)
+        return self._together(job, act)
+
+    def _definition_planned(self, state: State) -> Callable[[State], int]:
         scope, uuid = next(self._scopes(state), (None, None))
         if scope is None or uuid is None:
-            return 0
-        others = [
-            other for other, one in (*pointers(state.runm), *self._scopes(state)) if one == uuid and other != scope
-        ]
-        unpoint(state.runm, scope)
-        if not others:
-            state.runm.definitions.delete(uuid)
+            return lambda _: 0
+        every = (*pointers(state.runm), *self._scopes(state))
+        is_shared = any(one == uuid and other != scope for other, one in every)
+        return partial(self._delete_definition, scope, uuid, is_shared)
+
+    @staticmethod
+    def _delete_definition(scope: Scope, uuid: UUID, is_shared: bool, state: State) -> int:  # noqa: FBT001  # Why: private.
+        if pointer_at(state.runm, scope) == uuid:
+            unpoint(state.runm, scope)
+            if not is_shared:
+                state.runm.definitions.delete(uuid)
         return 1
 
-    def _delete_versions(self, state: State) -> int:
+    def _versions_planned(self, state: State) -> Callable[[State], int]:
         keys = list(state.beside.definition_versions.keys(self._partition.uuid, limit=self._limit))
-        for key in keys:
-            state.beside.definition_versions.delete(key)
-        return len(keys)
+        return partial(_deleted_all, keys, lambda after: after.beside.definition_versions)
 
-    def _delete_restorable(self, state: State) -> int:
+    def _restorable_planned(self, state: State) -> Callable[[State], int]:
         uuids = list(islice(self._restorable(state), self._limit))
-        for uuid in uuids:
-            state.beside.deleted.delete(uuid)
-        return len(uuids)
+        return partial(_deleted_all, uuids, lambda after: after.beside.deleted)
 
     def _delete_rest(self, job: Job[ApplicationJob]) -> None:
         """Remove entries below the partition's UUID that no record calls for."""
@@ -320,3 +330,10 @@ class _Sweep:
                 guards = [KeyUnchanged(entry.key, entry.mod_revision) for entry in entries]
                 with suppress(CommitConflictError):
                     job.commit([Delete(entry.key) for entry in entries], guards=guards)
+
+
+def _deleted_all(keys: Sequence[Any], table_of: Callable[[State], Any], state: State) -> int:
+    table = table_of(state)
+    for key in keys:
+        table.delete(key)
+    return len(keys)
