@@ -1,7 +1,7 @@
 """Layouts on an engine: typed records, indexes kept in the commit of their record, transactions. Read plan.py first."""
 
 from keyplan.engine import Backoff
-from keyplan.store.access import KeyRef
+from keyplan.store.access import KeyRef, raw_keys_of
 from keyplan.store.commits import Explanation
 from keyplan.store.decoding import entries_pointing_at
 from keyplan.store.index_state import (
@@ -18,6 +18,7 @@ from keyplan.store.layout_check import LAYOUT_CHECKS, LayoutCheck, LayoutChecker
 from keyplan.store.lease import STORE_CLOSED, Keeper, Lease, LeaseSchedule
 from keyplan.store.levels import ItemKeyPage, Level, LevelPage, item_key_page, level_page, levels
 from keyplan.store.named_layouts import LAYOUT_GROUP, installed_layouts, layout_named, root_values
+from keyplan.store.noted import NotedState
 from keyplan.store.plan import (
     IndexEntry,
     Plan,
@@ -57,6 +58,7 @@ __all__ = [
     "Level",
     "LevelPage",
     "NotedLayout",
+    "NotedState",
     "PinnedState",
     "Plan",
     "RecordState",
@@ -81,6 +83,7 @@ __all__ = [
     "open_store",
     "plan_insertion",
     "plan_writes",
+    "raw_keys_of",
     "root_key",
     "root_note",
     "root_values",

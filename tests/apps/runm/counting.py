@@ -12,15 +12,27 @@ class _CountingSnapshot(WrappedSnapshot):
     def __init__(self, inner: Snapshot, counts: Counter[str]) -> None:
         super().__init__(inner)
         self._counts = counts
+        self._along: frozenset[bytes] = frozenset()
+        self._brought: frozenset[bytes] = frozenset()
+
+    def read_along(self, keys: Sequence[bytes]) -> None:
+        """What is named before the first read comes with it, and is asked for no more."""
+        self._along = frozenset(keys)
+        self.inner.read_along(keys)
 
     def get(self, key: bytes) -> Entry | None:
-        self._counts.update(("read", "key"))
+        self._note((key,))
         return self.inner.get(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
-        self._counts["read"] += bool(keys)
-        self._counts["key"] += len(keys)
+        self._note(keys)
         return self.inner.get_many(keys)
+
+    def _note(self, keys: Sequence[bytes]) -> None:
+        if not self._brought.issuperset(keys):
+            self._counts["read"] += 1
+            self._brought |= self._along
+        self._counts["key"] += len(keys)
 
     def scan(
         self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False

@@ -1,6 +1,7 @@
 """From gRPC to the calls and back: bytes to messages, errors to statuses. Whatever a client sends gets an answer here."""
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from threading import Event
 from typing import Any, Final, NoReturn
@@ -11,7 +12,8 @@ from google.protobuf.message import DecodeError
 from keyplan.access import LOOK_SECONDS
 from keyplan.apps.runm import definition_calls, front_calls, object_calls, partition_calls, type_calls, watching
 from keyplan.apps.runm.authorizer import Admission, Authorizer
-from keyplan.apps.runm.calls import Handler, Performer, handlers_of, performer
+from keyplan.apps.runm.bounds import Bounds
+from keyplan.apps.runm.calls import Handler, Performer, Short, handlers_of, performer
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.figures import Figures
 from keyplan.apps.runm.logs import CALL, LOGGER
@@ -27,10 +29,13 @@ from keyplan.grpc_status import GrpcStatus
 from keyplan.operations import Rpc
 from keyplan.server import ServiceAudit, note_answer
 
-__all__ = ["STATUS_CODES", "WORKERS", "Dispatcher"]
+__all__ = ["READERS", "STATUS_CODES", "WORKERS", "Dispatcher"]
 
 WORKERS: Final = 64
 """Threads that answer calls. Why: commits of many threads share flushes, and a watch keeps one."""
+
+READERS: Final = 2
+"""Threads that answer calls with a short way where reads wait for nothing. Why so few: more wait for the interpreter's lock."""
 
 _TEXT_MAX: Final = 1_000
 """Characters of a status's text. Why: it travels in a header, and clients refuse long ones; some texts quote a name."""
@@ -50,6 +55,7 @@ class Dispatcher:
     """The handlers of both services for one deployment. `closing` ends streams that would not end by themselves.
 
     `audit` notes the calls that change something; `refusals` has a line for each call that is refused; `figures` counts all.
+    `readers`, if there are any, answer the calls that have a short way.
     """
 
     def __init__(
@@ -59,9 +65,11 @@ class Dispatcher:
         authorizer: Authorizer | None = None,
         audit: ServiceAudit | None = None,
         figures: Figures | None = None,
+        readers: ThreadPoolExecutor | None = None,
     ) -> None:
         self._figures = figures
         self.refusals = Refusals()
+        self._readers = readers if deployment.store.engine.profile.has_local_reads else None
         self._deployment = deployment
         self._audit = audit or ServiceAudit()
         self._closing = closing
@@ -90,22 +98,28 @@ class Dispatcher:
             return grpc.unary_stream_rpc_method_handler(
                 stream if self._figures is None else _counted_stream(self._figures, call, stream)
             )
-        answer = self._answering(call, perform)
-        clock = self._deployment.clock
-        return grpc.unary_unary_rpc_method_handler(
-            answer if self._figures is None else _counted_answer(self._figures, call, answer, clock)
-        )
+        short = _nothing if handler.short is None else handler.short(self._deployment)
+        answer = self._answering(call, short, perform)
+        if self._figures is not None:
+            answer = _counted_answer(self._figures, call, answer, self._deployment.clock)
+        if handler.short is not None and self._readers is not None:
+            answer.experimental_thread_pool = self._readers  # type: ignore[attr-defined]  # Why: gRPC's name for it.
+        return grpc.unary_unary_rpc_method_handler(answer)
 
-    def _answering(self, call: "_SpokenCall", perform: Performer) -> Callable[[bytes, grpc.ServicerContext], bytes]:
+    def _answering(
+        self, call: "_SpokenCall", short: Short, perform: Performer
+    ) -> Callable[[bytes, grpc.ServicerContext], bytes]:
         def answer(raw: bytes, context: grpc.ServicerContext) -> bytes:
-            request = None
+            request = message = None
             try:
                 admission = self._authorizer.of_anybody or self._admission(call, context)
                 request = call.parsed(raw)
                 if admission.users is not None:
                     self._authorizer.narrow(admission, request)
                 if call.declared.change is None:
-                    message: bytes = perform(request, admission.bounds).SerializeToString()
+                    message = short(request, admission.bounds)
+                    if message is None:
+                        message = perform(request, admission.bounds).SerializeToString()
                 else:
                     asker = _asker_of(admission, request, context)
                     with self._audit.change_here(call.declared, asker, call.arguments_of(request)):
@@ -214,6 +228,10 @@ class _Standing:
         self._look_at = now + LOOK_SECONDS
         if self._found() != self._admission:
             raise denied("what the access file grants has changed: ask again.", who=self._admission.who)
+
+
+def _nothing(_request: Any, _bounds: Bounds) -> None:
+    """The short way of a call that has none."""
 
 
 def _asker_of(admission: Admission, request: Any, context: grpc.ServicerContext) -> Asker:

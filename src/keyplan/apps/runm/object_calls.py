@@ -20,6 +20,7 @@ from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import Object, ObjectTypeScope, Property
 from keyplan.apps.runm.refusal import invalid, missing, not_found, property_named
 from keyplan.apps.runm.search import OBJECT_FIELDS, search
+from keyplan.apps.runm.warm_gets import WarmGetByName, WarmGetByUuid
 from keyplan.apps.runm.wire_table import messages
 from keyplan.errors import InvalidKeyError
 from keyplan.store import KeyRef
@@ -42,7 +43,7 @@ def _ahead_of_uuid(deployment: Deployment, request: Any, partition: UUID | None)
     return () if uuid is None else deployment.ahead.of_objects([uuid], partition)
 
 
-@performs(MetadataOperations, ahead=_ahead_of_uuid)
+@performs(MetadataOperations, ahead=_ahead_of_uuid, short=WarmGetByUuid)
 def object_get_by_uuid(call: CheckedCall) -> Any:
     if not call.request.uuid:
         raise missing("UUID is required.")
@@ -62,7 +63,7 @@ def _ahead_of_name(deployment: Deployment, request: Any, session_partition: UUID
     yield from ahead.of_partitions([request.partition_uuid])
 
 
-@performs(MetadataOperations, ahead=_ahead_of_name)
+@performs(MetadataOperations, ahead=_ahead_of_name, short=WarmGetByName)
 def object_get_by_name(call: CheckedCall) -> Any:
     request, state, caller = call.request, call.state, call.caller
     if not request.name:

@@ -1,7 +1,7 @@
 """Who may read and write a property: which of a definition's entries holds, and what a reader sees of an object. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, MutableSequence
+from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
@@ -68,6 +68,13 @@ class PropertyRules:
         if not self._hidden or not any(one.key in self._hidden for one in record.properties):
             return record
         return structs.replace(record, properties=self.seen(record.properties))
+
+    def hide(self, properties: MutableSequence[Any]) -> None:
+        """Take out of a message's properties those that the reader may not read."""
+        if self._hidden:
+            for position in reversed(range(len(properties))):
+                if properties[position].key in self._hidden:
+                    del properties[position]
 
     def seen(self, properties: Iterable[Property]) -> tuple[Property, ...]:
         """Return the properties that the reader may read."""

@@ -14,7 +14,7 @@ from keyplan.apps.runm.layout import ObjectName, ObjectSubType, PartitionObjectN
 from keyplan.layout import BoundLayout
 from keyplan.store import KeyRef
 
-__all__ = ["ReadAhead", "Scope", "fallbacks_of"]
+__all__ = ["ReadAhead", "Scope", "fallbacks_of", "remember"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -56,6 +56,8 @@ class ReadAhead:
         self._definition_table, self._providers = runm.table("definitions"), beside.table("providers")
         self.pointer = lru_cache(_REMEMBERED_MAX)(self._pointer_of)
         """The pointer to the definition of exactly a scope."""
+        self.sessions: dict[Any, Any] = {}
+        """What warm_gets.py knows of sessions, which it checks itself."""
         self._partitions: dict[str, UUID] = {}
         self._scopes: dict[UUID, tuple[Scope, ...]] = {}
         self._definitions: dict[Scope, UUID] = {}
@@ -64,21 +66,21 @@ class ReadAhead:
 
     def note_partition(self, name: str, uuid: UUID) -> None:
         """Remember which partition has a name."""
-        _remember(self._partitions, name, uuid)
+        remember(self._partitions, name, uuid)
 
     def note_scope(self, partition: UUID, scope: Scope) -> None:
         """Remember that objects of this scope are asked for in the partition, the latest first."""
         known = self._scopes.get(partition, ())
         if scope not in known[:1]:
             kept = (scope, *(one for one in known if one != scope))[:_SCOPES_MAX]
-            _remember(self._scopes, partition, kept)
+            remember(self._scopes, partition, kept)
 
     def note_definition(self, scope: Scope, uuid: UUID | None) -> None:
         """Remember which definition hangs at exactly this scope."""
         if uuid is None:
             self._definitions.pop(scope, None)
         else:
-            _remember(self._definitions, scope, uuid)
+            remember(self._definitions, scope, uuid)
 
     # ---- where to look -------------------------------------------------------------------------------------------------
 
@@ -160,7 +162,8 @@ class ReadAhead:
         return table("partition_type_definitions"), PartitionType(partition, object_type)
 
 
-def _remember(known: dict[K, V], key: K, value: V) -> None:
+def remember(known: dict[K, V], key: K, value: V) -> None:
+    """Keep a value at a key, with at most some thousand others: what clients ask for must not fill the memory."""
     if len(known) >= _REMEMBERED_MAX and key not in known:
         known.clear()
     known[key] = value

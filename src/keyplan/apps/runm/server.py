@@ -18,7 +18,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_g
 from keyplan.access import AccessFile
 from keyplan.apps.runm.authorizer import Authorizer
 from keyplan.apps.runm.deployment import Deployment
-from keyplan.apps.runm.dispatch import STATUS_CODES, WORKERS, Dispatcher
+from keyplan.apps.runm.dispatch import READERS, STATUS_CODES, WORKERS, Dispatcher
 from keyplan.apps.runm.figures import Figures
 from keyplan.apps.runm.refusal import RefusedError
 from keyplan.apps.runm.refusal_log import Refusals
@@ -96,8 +96,11 @@ def serving(
     who changes what; the commits are noted if the store's engine does it (`NotingEngine`). `figures` counts the calls.
     """
     closing, authorizer = Event(), Authorizer(deployment, tokens=tokens, access=access)
-    with ThreadPoolExecutor(WORKERS, thread_name_prefix="runm") as workers:
-        dispatcher = Dispatcher(deployment, closing, authorizer, audit, figures)
+    with (
+        ThreadPoolExecutor(WORKERS, thread_name_prefix="runm") as workers,
+        ThreadPoolExecutor(READERS, thread_name_prefix="runm-reader") as readers,
+    ):
+        dispatcher = Dispatcher(deployment, closing, authorizer, audit, figures, readers)
         server = grpc.server(
             workers,
             handlers=dispatcher.handlers(),

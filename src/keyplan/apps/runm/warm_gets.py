@@ -1,0 +1,193 @@
+"""The two calls that get one object, by a way that is short where calls are alike: the same session, the same types.
+
+What a session may see, and what the definitions of a type let it see, is worked out once by the functions that all calls use,
+and kept with the values that it was made from. A call reads those again, in one state with its object: while they are the
+same, so is what follows. The object goes from stored bytes to the answer's without becoming a record. Whatever is not as
+expected is left to the long way, which has the errors: so this one raises none, and answers nothing that the other would not.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from google.protobuf.message import DecodeError
+
+from keyplan.apps.runm.bounds import Bounds
+from keyplan.apps.runm.calls import GivenCall
+from keyplan.apps.runm.deployment import PROVIDER, Deployment, generation_of
+from keyplan.apps.runm.identity import parsed_uuid, spelled_project
+from keyplan.apps.runm.layout import ObjectName, PartitionObjectName
+from keyplan.apps.runm.objects import RulesByScope
+from keyplan.apps.runm.permission import PropertyRules
+from keyplan.apps.runm.read_ahead import remember
+from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
+from keyplan.apps.runm.refusal import RefusedError
+from keyplan.apps.runm.session import Caller
+from keyplan.apps.runm.wire_table import messages
+from keyplan.engine import Entry, Fences, Snapshot
+from keyplan.errors import CorruptionError, InvalidKeyError
+from keyplan.layout import BoundIndex
+from keyplan.store import NotedState, raw_keys_of
+
+__all__ = ["WarmGetByName", "WarmGetByUuid"]
+
+
+class _Known(NamedTuple):
+    """A checked session, and what holds for objects of one type (None: of none yet), in every state where the fences hold."""
+
+    caller: Caller
+    rules: PropertyRules | None
+    fences: Fences
+
+
+class _Session:
+    """A session as it is spelled: what is known of it, of each type that it has asked for, and of the one before."""
+
+    def __init__(self, bare: _Known) -> None:
+        self.bare = self.latest = bare
+        self.by_kind: dict[tuple[str, str], _Known] = {}
+
+
+class _WarmGet:
+    """What both calls have in common. Safe for use by several threads: what is kept is written at once."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._engine = deployment.store.engine
+        self._encode = deployment.bound.table("objects").keys.encode
+        self._sessions: dict[object, _Session] = deployment.ahead.sessions
+
+    def _warm(self, session: _Session, uuid: UUID, snapshot: Snapshot) -> bytes | None:
+        """Return the answer with the object of a UUID, read in one call with what is known, or None."""
+        known = session.latest
+        snapshot.read_along([key for key, _ in known.fences])
+        entry = snapshot.get(self._encode(uuid))
+        if not snapshot.holds(known.fences):
+            # Why all: which of them have changed as well would take reading them, and they are soon learnt anew.
+            self._sessions.clear()
+            return None
+        return self._answer(session, uuid, entry, snapshot, None)
+
+    def _learnt(self, request: Any, bounds: Bounds, noted: NotedState, uuids: Sequence[UUID]) -> _Session | None:
+        """Check the session of a request in a state, and keep what follows; None for one that is refused."""
+        ahead = self._deployment.ahead
+        partition = ahead.partition_of(request)
+        state = self._deployment.over(noted, *ahead.of_session(request, partition), *ahead.of_objects(uuids, partition))
+        try:
+            caller = GivenCall(self._deployment, request, bounds, bool).checked(state).caller
+        except (RefusedError, CorruptionError):
+            return None
+        fences = noted.fences()
+        if fences is None:
+            return None
+        session = _Session(_Known(caller, None, fences))
+        remember(self._sessions, _spelled(request, bounds), session)
+        return session
+
+    def _answer(
+        self, session: _Session, uuid: UUID, entry: Entry | None, snapshot: Snapshot, noted: NotedState | None
+    ) -> bytes | None:
+        """Return the answer with an object; `noted` is the state that the session was checked in, if it was just now."""
+        caller = session.bare.caller
+        message = None if entry is None else _whole(entry.value)
+        if entry is None or message is None or message.uuid != uuid.hex or message.partition != caller.partition.hex:
+            return None
+        record = Object(caller.partition, message.object_type, uuid, message.name, message.project)
+        # Why no provider: what holds for one hangs on a record beside it.
+        if record.object_type == PROVIDER or not caller.may_see(record, self._deployment):
+            return None
+        kind = record.object_type, record.project if caller.has_every_project else ""
+        known = session.by_kind.get(kind)
+        if known is None or (known is not session.latest and not snapshot.holds(known.fences)):
+            known = self._known_of(session, record, noted or self._noted(snapshot))
+            if known is None:
+                return None
+            remember(session.by_kind, kind, known)
+        session.latest = known
+        if known.rules is not None:
+            known.rules.hide(message.properties)
+        message.generation = generation_of(entry.version, entry.mod_revision)
+        answer: bytes = message.SerializeToString()
+        return answer
+
+    def _known_of(self, session: _Session, record: Object, noted: NotedState) -> _Known | None:
+        """Return what holds for objects as this one; None where a definition cannot be read."""
+        caller, fences = session.bare.caller, session.bare.fences
+        try:
+            rules = RulesByScope(self._deployment.over(noted), caller.reader).of(record)
+        except CorruptionError:
+            return None
+        more = noted.fences()
+        return None if more is None else _Known(caller, rules, tuple(dict([*fences, *more]).items()))
+
+    def _noted(self, snapshot: Snapshot) -> NotedState:
+        return NotedState(snapshot, self._engine, secrets=self._deployment.store.secrets)
+
+
+class WarmGetByUuid(_WarmGet):
+    """`object_get_by_uuid`: takes a request and what it may reach, gives the answer's bytes or None."""
+
+    def __call__(self, request: Any, bounds: Bounds) -> bytes | None:
+        uuid = parsed_uuid(request.uuid)
+        if uuid is None:
+            return None
+        session = self._sessions.get(_spelled(request, bounds))
+        with self._engine.snapshot() as snapshot:
+            if session is not None:
+                return self._warm(session, uuid, snapshot)
+            noted = self._noted(snapshot)
+            session = self._learnt(request, bounds, noted, [uuid])
+            if session is None:
+                return None
+            return self._answer(session, uuid, noted.entry(self._encode(uuid)), snapshot, noted)
+
+
+class WarmGetByName(_WarmGet):
+    """`object_get_by_name`: as above, for requests that name no partition but the session's."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        super().__init__(deployment)
+        self._indexes = deployment.bound.indexes
+
+    def __call__(self, request: Any, bounds: Bounds) -> bytes | None:
+        kind = self._deployment.known_type(request.object_type_code)
+        if kind is None or request.partition_uuid or not request.name:
+            return None
+        session = self._sessions.get(_spelled(request, bounds))
+        with self._engine.snapshot() as snapshot:
+            if session is None:
+                # Why then the long way: it reads the name with the session, in one call; the next one is warm.
+                self._learnt(request, bounds, self._noted(snapshot), ())
+                return None
+            index, key = self._name(kind, session.bare.caller, request)
+            try:
+                raw_keys = raw_keys_of([(index, key)])
+            except InvalidKeyError:
+                return None
+            stage, entry = snapshot.get_many(raw_keys)
+            if stage is not None or entry is None:
+                return None
+            uuid = index.primary_key(entry.key, entry.value)
+            return self._warm(session, uuid, snapshot) if isinstance(uuid, UUID) else None
+
+    def _name(self, kind: ObjectType, caller: Caller, request: Any) -> tuple[BoundIndex, object]:
+        if kind.scope is ObjectTypeScope.PROJECT:
+            project = spelled_project(request.project) or caller.project
+            key = ObjectName(caller.partition, kind.code, project, request.name)
+            return self._indexes["objects_by_project_and_name"], key
+        return self._indexes["objects_by_name"], PartitionObjectName(caller.partition, kind.code, request.name)
+
+
+def _spelled(request: Any, bounds: Bounds) -> object:
+    session = request.session
+    return session.user, session.partition, session.project, tuple(session.roles), bounds
+
+
+def _whole(raw_value: bytes) -> Any:
+    """Return the message that these bytes are the one spelling of; None for others: the long way knows what to say of them."""
+    try:
+        message = messages.Object.FromString(raw_value)
+    except DecodeError:
+        return None
+    message.DiscardUnknownFields()
+    return message if message.SerializeToString() == raw_value else None

@@ -1,0 +1,275 @@
+"""The short way of the two gets against the long one: whatever the store holds, whatever has changed since the call before."""
+
+from collections.abc import Callable, Iterator
+from itertools import chain, product
+from random import Random
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import pytest
+
+import keyplan
+from keyplan.apps.runm import object_calls
+from keyplan.apps.runm.bounds import UNBOUNDED, Bounds
+from keyplan.apps.runm.calls import Handler, performer
+from keyplan.apps.runm.definitions import remove, set_definition
+from keyplan.apps.runm.deployment import Deployment
+from keyplan.apps.runm.read_ahead import Scope
+from keyplan.apps.runm.records import (
+    Object,
+    ObjectDefinition,
+    Partition,
+    Property,
+    PropertyPermission,
+    PropertyPermissions,
+    ProviderRecord,
+)
+from keyplan.apps.runm.refusal import RefusedError
+from keyplan.apps.runm.session import Caller
+from keyplan.apps.runm.start import ensure_started
+from keyplan.apps.runm.wire_table import messages
+from keyplan.engine import Commit, Put
+from keyplan.errors import KeyplanError
+from keyplan.layout import BoundTable
+from keyplan.maintenance import prepare_index
+from keyplan.store import NotedState
+from tests.apps.runm.client import EAST, PROJECT, WEST
+
+PARTITIONS: Final = (UUID(EAST), UUID(WEST))
+TYPES: Final = ("runm.image", "runm.machine", "runm.provider", "runm.provider_group")
+PROJECTS: Final = (PROJECT, "p2")
+UUIDS: Final = tuple(UUID(int=0xABCDEF << 96 | number) for number in range(6))
+NAMES: Final = ("one", "two", "three")
+KEYS: Final = ("secret", "os", "site")
+SESSIONS: Final = tuple(
+    {"user": "u", "partition": partition, "project": project, "roles": roles}
+    for partition, project, roles in product(
+        ("east", WEST, EAST.upper(), "nowhere"), (PROJECT, "p2", "*"), ((), ("r",))
+    )
+)
+BOUNDS: Final = (
+    UNBOUNDED,
+    Bounds(partitions=frozenset({WEST}), roles=frozenset({"r"}), has_every_project=True),
+    Bounds(projects=frozenset({"p2"}), is_isolated=True, has_every_project=True),
+)
+OPERATOR: Final = Caller("u", PROJECT, UUID(WEST), frozenset(), UNBOUNDED)
+
+
+class Ways(NamedTuple):
+    """Both ways of one call."""
+
+    short: Callable[[Any, Bounds], bytes | None]
+    long: Callable[[Any, Bounds], Any]
+
+    def answer_of_the_long(self, request: Any, bounds: Bounds) -> bytes | None:
+        """What the long way answers; None for any error."""
+        try:
+            answer: bytes = self.long(request, bounds).SerializeToString()
+        except (RefusedError, KeyplanError):
+            return None
+        return answer
+
+
+class Scene:
+    """A deployment that changes, and the two gets of it."""
+
+    def __init__(self, store: keyplan.Store, random: Random) -> None:
+        self.random = random
+        self.deployment = Deployment(store)
+        ensure_started(self.deployment)
+        for uuid, name in zip(PARTITIONS, ("east", "west"), strict=True):
+            self.deployment.runm.partitions.insert(uuid, Partition(uuid, name))
+        self.by_uuid, self.by_name = (
+            ways_of(self.deployment, call)
+            for call in (object_calls.object_get_by_uuid, object_calls.object_get_by_name)
+        )
+
+    def any_object(self, uuid: UUID) -> Object:
+        pick = self.random.choice
+        kind = pick(TYPES)
+        project = pick(PROJECTS) if kind in {"runm.image", "runm.machine"} or pick((False, False, True)) else ""
+        properties = tuple(Property(key, "v") for key in KEYS if pick((True, False)))
+        return Object(pick(PARTITIONS), kind, uuid, pick(NAMES), project, properties, ("t",))
+
+    def change(self) -> None:
+        """Something that anybody may do to the store, well or badly."""
+        self.random.choice((
+            *[self.put_object] * 4, self.put_raw_object, self.remove_object,
+            self.define, self.define, self.undefine, self.put_partition, self.damage_definition,
+        ))()  # fmt: skip
+
+    def put_object(self) -> None:
+        record = self.any_object(self.random.choice(UUIDS))
+        self.remove_object(record.uuid)
+        try:
+            self.deployment.runm.objects.insert(record.uuid, record)
+        except KeyplanError:
+            return  # another has the name
+        if record.object_type == "runm.provider":
+            kind = self.random.choice(("runm.compute", "runm.storage.block"))
+            provider = ProviderRecord(record.partition, kind, record.uuid)
+            self.deployment.beside.providers.put(record.uuid, provider)
+
+    def put_raw_object(self) -> None:
+        """The value of an object as another program may write it."""
+        uuid = self.random.choice(UUIDS)
+        record = self.any_object(self.random.choice((uuid, UUIDS[0])))
+        table = self.deployment.bound.table("objects")
+        raw = table.form.encode(record)
+        spellings = (
+            raw + b"\xa0\x06\x05",  # a generation of its own
+            raw + b"\xa2\x3e\x01x",  # a field that nobody knows
+            b"\x2a\x01x" + raw,  # the name twice
+            raw.replace(uuid.hex.encode(), uuid.hex.upper().encode()),
+            raw[:-1],
+            raw + b"\xff",
+            b"",
+        )
+        self.put_raw(table, uuid, self.random.choice(spellings))
+
+    def remove_object(self, uuid: UUID | None = None) -> None:
+        self.deployment.runm.objects.delete(uuid or self.random.choice(UUIDS), missing_ok=True, damaged_ok=True)
+
+    def define(self) -> None:
+        scope, pick, uuid = self.any_scope(), self.random.choice, UUID(int=self.random.getrandbits(128)).hex
+        permissions = tuple(
+            PropertyPermissions(
+                key,
+                tuple(
+                    PropertyPermission(pick(("", *PROJECTS)), pick(("", "r")), pick((0, 1, 2, 3)))
+                    for _ in range(pick((0, 1, 2)))
+                ),
+            )
+            for key in KEYS
+        )
+        self.quietly(
+            lambda: set_definition(
+                self.deployment, OPERATOR, scope, uuid, ObjectDefinition(UUID(int=0), "{}", permissions)
+            )
+        )
+
+    def undefine(self) -> None:
+        scope = self.any_scope()
+        self.quietly(lambda: remove(self.deployment, OPERATOR, scope))
+
+    def any_scope(self) -> Scope:
+        pick = self.random.choice
+        kind = pick(TYPES)
+        return Scope(pick((None, *PARTITIONS)), kind, pick(("", "runm.compute")) if kind == "runm.provider" else "")
+
+    def put_partition(self) -> None:
+        """Names of partitions wander from one to the other."""
+        uuid = self.random.choice(PARTITIONS)
+        record = Partition(uuid, self.random.choice(("east", "west", "other")))
+        self.quietly(lambda: self.deployment.runm.partitions.put(uuid, record))
+
+    def damage_definition(self) -> None:
+        table = self.deployment.bound.table("definitions")
+        for uuid in list(self.deployment.runm.definitions.keys(limit=1)):
+            self.put_raw(table, uuid, b"\xff")
+
+    def put_raw(self, table: BoundTable, key: object, raw: bytes) -> None:
+        self.deployment.store.engine.commit(Commit((), (Put(table.keys.encode(key), raw),)))
+
+    def quietly(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except (RefusedError, KeyplanError):
+            return
+
+    def requests(self) -> Iterator[tuple[Ways, Any]]:
+        session = self.random.choice(SESSIONS)
+        for uuid in UUIDS:
+            yield (
+                self.by_uuid,
+                messages.ObjectGetByUuidRequest(session=session, uuid=self.random.choice((uuid.hex, str(uuid)))),
+            )
+        for kind, name in product(TYPES, NAMES):
+            request = messages.ObjectGetByNameRequest(session=session, object_type_code=kind, name=name)
+            request.project = self.random.choice(("", *PROJECTS))
+            request.partition_uuid = self.random.choice(("", "", EAST))
+            yield self.by_name, request
+
+
+def ways_of(deployment: Deployment, call: Any) -> Ways:
+    handler: Handler = call.runm_handler[1]
+    assert handler.short is not None
+    return Ways(handler.short(deployment), performer(deployment, handler))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_short_way_says_what_the_long_one_says_or_nothing(seed: int) -> None:
+    with keyplan.open("memory:") as store:
+        scene, answered, all_answers = Scene(store, Random(seed)), 0, 0
+        for _ in range(100):
+            scene.change()
+            bounds = scene.random.choice(BOUNDS)
+            for ways, request in chain(*(scene.requests() for _ in range(3))):
+                expected = ways.answer_of_the_long(request, bounds)
+                short = ways.short(request, bounds)
+                assert short is None or short == expected, request
+                all_answers += expected is not None
+                answered += short is not None
+        assert answered > all_answers / 4, "the short way has to be gone, too"
+
+
+def test_a_warm_get_goes_the_short_way() -> None:
+    with keyplan.open("memory:") as store:
+        scene = Scene(store, Random(1))
+        uuid, partition = UUIDS[0], UUID(WEST)
+        scene.deployment.runm.objects.insert(uuid, Object(partition, "runm.image", uuid, "one", PROJECT))
+        session = {"user": "u", "partition": "west", "project": PROJECT}
+        by_uuid = messages.ObjectGetByUuidRequest(session=session, uuid=uuid.hex)
+        by_name = messages.ObjectGetByNameRequest(session=session, object_type_code="runm.image", name="one")
+        scene.by_name.long(by_name, UNBOUNDED)
+        for ways, request in ((scene.by_uuid, by_uuid), (scene.by_name, by_name)):
+            answer = ways.answer_of_the_long(request, UNBOUNDED)
+            assert answer is not None
+            assert ways.short(request, UNBOUNDED) == answer
+        prepare_index(store, scene.deployment.bound, "objects_by_project_and_name")
+        assert scene.by_uuid.short(by_uuid, UNBOUNDED) is not None
+        assert scene.by_name.short(by_name, UNBOUNDED) is None, "a name that may be another's by now is no answer"
+
+
+def test_what_holds_for_a_type_falls_with_the_session_that_it_was_asked_for_by() -> None:
+    with keyplan.open("memory:") as store:
+        scene = Scene(store, Random(1))
+        runm, (east, west) = scene.deployment.runm, PARTITIONS
+        session = {"user": "u", "partition": "east", "project": PROJECT}
+        requests = []
+        for uuid, kind in zip(UUIDS, ("runm.image", "runm.machine"), strict=False):
+            runm.objects.insert(uuid, Object(east, kind, uuid, "one", PROJECT))
+            requests.append(messages.ObjectGetByUuidRequest(session=session, uuid=uuid.hex))
+        for request in requests:
+            assert scene.by_uuid.short(request, UNBOUNDED) is not None
+        for uuid, name in ((east, "other"), (west, "east")):
+            runm.partitions.put(uuid, Partition(uuid, name))
+        assert [scene.by_uuid.short(request, UNBOUNDED) for request in reversed(requests)] == [None, None]
+
+
+def test_a_state_notes_what_views_read_and_no_histories() -> None:
+    with keyplan.open("memory:") as store:
+        deployment = Deployment(store)
+        ensure_started(deployment)
+        table = deployment.bound.table("object_types")
+        raw_key = table.keys.encode("runm.image")
+        with store.engine.snapshot() as snapshot:
+            noted = NotedState(snapshot, store.engine)
+            noted.read_ahead((table, "runm.image"), (table, "runm.machine"))
+            runm = deployment.runm.over(noted)
+            assert noted.fences() == ()
+            runm.object_types.get("runm.image")
+            assert noted.fences() == ((raw_key, snapshot.value(raw_key)),)
+            assert noted.entry(raw_key) == snapshot.get(raw_key)
+            assert not runm.object_types.exists("runm.none")
+            assert noted.fences() == ((raw_key, snapshot.value(raw_key)), (table.keys.encode("runm.none"), None))
+            kept = noted.entry(raw_key)
+            assert kept is not None
+            assert kept.version == 1
+            found = runm.object_types.list()
+            assert noted.fences() is not None
+            next(found)
+            assert noted.fences() is None
+            versioned = runm.object_types.versioned("runm.image")
+            assert versioned is not None
+            assert (versioned.version, versioned.revision) == (0, 0)
