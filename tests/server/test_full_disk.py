@@ -1,11 +1,16 @@
 """A full disk below `keyplan serve`: what cannot be written is refused, the rest goes on, and nothing acknowledged is lost."""
 
+import os
 from base64 import b64encode
 from pathlib import Path
 
 import httpx
 import pytest
 
+from keyplan.access import AccessFile
+from keyplan.audit_log import AuditLog, Event, read_lines
+from keyplan.errors import AuditLogError
+from keyplan.server import note_access_file
 from tests.servers.full_disk import full_disk, largest_file_bytes
 from tests.servers.keyplan_server import KeyplanServer
 
@@ -44,3 +49,31 @@ def test_on_a_full_disk_reads_go_on_writes_are_refused_and_nothing_is_lost(tmp_p
         assert client.post("/v3/kv/put", json=put).status_code == 200
         listed = client.get("/v2/keys/kept?recursive=true").json()["node"]["nodes"]
         assert {node["key"] for node in listed} == acknowledged | {"/kept/last"}
+
+
+def test_a_changed_access_file_counts_without_its_line_which_comes_before_any_change(tmp_path: Path) -> None:
+    now, path = 0.0, tmp_path / "access.toml"
+
+    def write(text: str) -> None:
+        nonlocal now
+        now += 2
+        path.write_text(text)
+        path.chmod(0o600)
+
+    write("[principals.ada]\n")
+    file = AccessFile(path, monotonic=lambda: now)
+    with AuditLog(tmp_path / "log", wall=lambda: 0.0, syncs=False) as log:
+        note_access_file(log, file)
+        log.append(Event.BEGUN, who="ada").result()
+        with full_disk(os.getpid(), file_bytes_max=(tmp_path / "log").stat().st_size + 20):
+            write("[principals.bob]\n")
+            assert (file.policy.named("ada"), file.policy.named("bob") is None) == (None, False)
+            with pytest.raises(AuditLogError, match="nothing was changed"):
+                log.append(Event.BEGUN, who="bob").result()
+        log.append(Event.BEGUN, who="bob").result()
+    told = [
+        (line.record.event, line.record.who or line.record.subject)
+        for line in read_lines([tmp_path / "log"])
+        if line.record
+    ]
+    assert told[1:-1] == [("begun", "ada"), ("done", "ada"), ("done", "bob"), ("begun", "bob")]

@@ -348,6 +348,9 @@ def note_access_file(log: AuditLog, file: AccessFile) -> None:
     """Have a line written for each principal that comes, goes or changes in an access file, before that counts.
 
     Who changed the file, the system knows; the lines say what the server took in, and when.
+
+    A line that cannot be written keeps no change from counting: what takes a right away has to count on a full disk, too. It is
+    written before the next line of anybody, and without lines nothing is changed: what a grant opens until then is reading.
     """
 
     def note(changes: Sequence[PrincipalChange]) -> None:
