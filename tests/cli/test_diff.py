@@ -1,5 +1,6 @@
 """`keyplan diff` and `keyplan lock`: what fails, what a review sees, and what a lock file refuses."""
 
+import html
 import json
 from pathlib import Path
 from typing import Any, Literal
@@ -110,6 +111,27 @@ def test_a_lock_of_a_newer_keyplan_or_changed_by_hand_is_refused(run: Keyplan, t
     assert "not JSON" in run("diff", "--layout", OLD, "--against", "site.lock.json").err
 
 
+def test_a_lock_is_judged_by_what_it_says_and_what_is_none_is_not_to_be_written_anew(
+    run: Keyplan, tmp_path: Path
+) -> None:
+    lock, text = tmp_path / "site.lock.json", lock_text(Old.spec)
+    for same in (text.replace("\n", "\r\n"), "\ufeff" + text, text.rstrip()):
+        lock.write_bytes(same.encode())
+        assert run("lock", "--layout", OLD, "--check", "site.lock.json").lines == ["site.lock.json is current"]
+    lines = text.splitlines()
+    lock.write_text("\n".join([*lines[:2], "<<<<<<< HEAD", lines[2], "=======", lines[2], ">>>>>>> other", *lines[3:]]))
+    for command in (("diff", "--against"), ("lock", "--check")):
+        conflict = run(command[0], "--layout", OLD, command[1], "site.lock.json")
+        assert (conflict.code, "the marks of a merge conflict: take the whole file" in conflict.err) == (5, True)
+    changed(lock, layout={**describe(Old.spec), "note": "mine"})
+    by_hand = run("lock", "--layout", OLD, "--check", "site.lock.json")
+    assert (by_hand.code, "bring it back as it was released" in by_hand.err) == (5, True)
+    lock.write_text(json.dumps(describe(Old.spec)))
+    assert run("lock", "--layout", OLD, "--check", "site.lock.json").code == 1
+    both = run("lock", "--layout", OLD, "--check", "site.lock.json", "--write", "other.json")
+    assert (both.code, (tmp_path / "other.json").exists()) == (5, False)
+
+
 def test_a_layout_whose_root_has_no_default_has_a_lock() -> None:
     lock = json.loads(lock_text(Rooted.spec))
     assert lock["fingerprint"] is None
@@ -139,6 +161,18 @@ def test_no_text_of_a_layout_leaves_its_cell() -> None:
         assert active not in row.replace("**rewrite**", "").replace("&#", "&")
     assert "in_a_word" in row
     assert " _it_" not in row
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["@octocat", "owner/repo#12", "GH-1", "https://evil.example", "www.evil.example", "ann@evil.example", ":tada:"],
+)
+def test_a_name_calls_nobody_and_links_nowhere(name: str) -> None:
+    # Why not by its entities: GitHub looks for these when a page is made, in its texts, where entities are characters again.
+    change = LayoutChange("E6", name, Impact.REWRITE, name, name, "", name.encode())
+    page = html.unescape(changes_in_markdown(name, [change], [], name))
+    assert name not in page
+    assert name in page.replace("<!-- -->", "")
 
 
 def test_a_review_is_no_longer_than_github_takes() -> None:

@@ -61,6 +61,26 @@ def test_a_migration_by_a_file_from_its_draft_to_its_end(run: Keyplan, url: str)
         assert filed.Moved(store).entries.count() == 3
 
 
+def test_a_module_that_ends_the_program_is_no_success(run: Keyplan, url: str, tmp_path: Path) -> None:
+    drafted(run, "Moved")
+    with (tmp_path / "migrations/0001_moved.py").open("a") as file:
+        file.write("\nraise SystemExit(0)\n")
+    answer = run("migrate", "run", "--yes")
+    assert (answer.code, "0001_moved.py:" in answer.err, "SystemExit" in answer.err) == (5, True, True)
+    (tmp_path / "ending.py").write_text("import sys\n\nsys.exit()\n")
+    answer = run("diff", "--layout", "ending:Site", "--against", f"{FILED}:Plain")
+    assert (answer.code, "ending.py:3" in answer.err) == (5, True)
+
+
+def test_what_is_finished_is_not_rolled_back_and_the_exit_code_says_so(run: Keyplan, url: str) -> None:
+    drafted(run, "Moved")
+    for command in ("switch", "finish"):
+        assert run("migrate", command, "--yes").code == 0
+    for layouts in ((), ("--from", f"{FILED}:Plain", "--to", f"{FILED}:Moved")):
+        answer = run("migrate", "rollback", "--yes", *layouts)
+        assert (answer.code, "nothing to roll back" in answer.err) == (4, True)
+
+
 def test_what_keyplan_jobs_prints_goes_on_with_it_from_any_folder(
     run: Keyplan, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -297,7 +297,8 @@ class Verdicts:
         if any(state.new == second and not state.is_cleaned for _, state in Migrations(store).states.list()):
             way, label = ELSEWHERE, SECOND
         audit.takes_loss = True
-        accepts = ("gone:goods", "gone:wares", "gone:labels") if "new delete" in self._labels else ()
+        tables = {**way.old.spec.tables, **way.new.spec.tables} if "new delete" in self._labels else ()
+        accepts = tuple(f"gone:{name}" for name in ("goods", "wares", "labels") if name in tables)
         try:
             ended(store, way, labels, label=label, accepts=accepts, is_contested=self._is_contested)
             audit.follow(outcome.history()[known:], labels)

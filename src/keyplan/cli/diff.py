@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from keyplan.cli.failures import FINDINGS, end_with_findings
-from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, file_or_output, layout_of_option, read_text
+from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, file_or_output, layout_of_option, read_bytes
 from keyplan.cli.output import print_answer, print_text
 from keyplan.errors import InvalidInputError
 from keyplan.files import write_over
-from keyplan.layout import Impact, LayoutChange, changes_in_markdown, differences, lock_text, shown_key
+from keyplan.layout import Impact, LayoutChange, changes_in_markdown, differences, layout_of_bytes, lock_text, shown_key
 
 __all__ = ["DropOption", "FailOn", "RenameOption", "diff_command", "lock_command", "plain_change", "renames_of_option"]
 
@@ -153,6 +153,8 @@ def lock_command(
 
     Keep it in the repository as what is in production, and write it anew with each release.
     """
+    if check is not None and write is not None:
+        raise InvalidInputError(source="--write", problem="--check writes nothing: pass one of them")
     text = lock_text(layout_of_option(layout, config).spec)
     if check is not None:
         _check(check, text)
@@ -164,7 +166,11 @@ def lock_command(
 
 
 def _check(path: Path, current: str) -> None:
-    if read_text(path) != current:
+    content = read_bytes(path)
+    # Why not by bytes: git writes files with other line ends on Windows. Why the file is judged first: what is no lock, as with
+    # the marks of a merge conflict, is not to be written anew, or a change is lost that nobody has compared.
+    kept = layout_of_bytes(content, source=str(path))
+    if b'"digest"' not in content or lock_text(kept) != current:
         print_text(
             f"{path} is stale: `keyplan diff --against {path}` says how, `keyplan lock --write {path}` writes it anew"
         )

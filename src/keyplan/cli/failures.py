@@ -121,6 +121,7 @@ def print_failure(error: KeyplanError, *, is_json: bool) -> None:
     The fact `remedy` names the commands that mend a store.
     """
     error = _with_remedy(error)
+    sys.stdout.flush()  # Why: in a build's log, where both streams are one file, the reason stands last.
     if not is_json:
         print(f"keyplan: {printable(_sentence(error))}", file=sys.stderr)
         return

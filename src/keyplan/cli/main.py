@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
@@ -28,7 +29,7 @@ from keyplan.cli.failures import (
     print_usage_error,
 )
 from keyplan.cli.output import ReaderGone, standard_streams
-from keyplan.errors import KeyplanError
+from keyplan.errors import InvalidInputError, KeyplanError
 
 __all__ = [
     "COMMANDS",
@@ -369,6 +370,13 @@ def _exit_code(arguments: list[str]) -> int:
     except KeyplanError as error:
         print_failure(error, is_json=is_json)
         return error.exit_code
+    except SystemExit as error:
+        # Why: a layout's module, or a function of it, that ends the program would be taken for a command that succeeded.
+        failure = InvalidInputError(
+            source=_caller(error), problem=f"it ended the program by SystemExit({error.code!r})"
+        )
+        print_failure(failure, is_json=is_json)
+        return failure.exit_code
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
@@ -379,6 +387,12 @@ def _exit_code(arguments: list[str]) -> int:
         print(f"{PROGRAM}: the package {shown!r} is not installed: pip install 'keyplan[{extra}]'", file=sys.stderr)
         return NOT_INSTALLED
     return 0
+
+
+def _caller(error: BaseException) -> str:
+    """The file and the line that an exception comes from."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.filename}:{last.lineno}"
 
 
 def _extra(package: str, arguments: list[str]) -> str:

@@ -326,6 +326,11 @@ def _carry_out(
     pace = pace_of_option(running.pace)
     with place.opened(source.root, is_read=False) as store:
         plan = _planned(store, source, json=running.json)
+        if phase is ROLLBACK and (plan is None or plan.is_over):
+            remedy = "what has been finished goes back by a migration from its layout to the earlier one"
+            raise MigrationRefusedError(
+                obstacles=(f"nothing is under way, so there is nothing to roll back: {remedy}",)
+            )
         if plan is None:
             source.remember(store.engine)
             return

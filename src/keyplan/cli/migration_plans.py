@@ -49,7 +49,7 @@ AcceptOption = Annotated[
     typer.Option(
         "--accept",
         metavar="NAME",
-        help="A harmless change, as E17; from:, gone:, none:, keys:, lease:, lose:, old: or new:TABLE; may be repeated.",
+        help="E17, E19 or E22; or from:, gone:, none:, keys:, lease:, lose:, old: or new:TABLE; may be repeated.",
     ),
 ]
 FolderOption = Annotated[

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
         program_differences,
         rooted_spec,
     )
-    from keyplan.layout.lock import layout_of_file, lock_text
+    from keyplan.layout.lock import layout_of_bytes, layout_of_file, lock_text
     from keyplan.layout.render import render_docs, render_map
     from keyplan.layout.rules import (
         RULES,
@@ -175,6 +175,7 @@ __all__ = [
     "kind_in_words",
     "layout_class_of",
     "layout_fingerprint",
+    "layout_of_bytes",
     "layout_of_description",
     "layout_of_file",
     "layout_spec_of",
@@ -211,7 +212,7 @@ _MODULES: Final = {
         *("field_labels", "has_same_entries", "layout_spec_of", "pair_items", "plain_shape"),
         *("program_differences", "rooted_spec"),
     ),
-    "lock": ("layout_of_file", "lock_text"),
+    "lock": ("layout_of_bytes", "layout_of_file", "lock_text"),
     "render": ("render_docs", "render_map"),
     "rules": (
         *("RULES", "EngineLimits", "Finding", "LintReport", "Rule", "Severity"),

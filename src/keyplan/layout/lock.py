@@ -20,7 +20,7 @@ from keyplan.layout.bound import bind_layout
 from keyplan.layout.describe import describe, layout_of_description
 from keyplan.layout.spec import LayoutSpec
 
-__all__ = ["layout_of_file", "lock_text"]
+__all__ = ["layout_of_bytes", "layout_of_file", "lock_text"]
 
 _NAME: Final = "keyplan-lock"
 _VERSION: Final = 1
@@ -36,6 +36,20 @@ def lock_text(spec: LayoutSpec) -> str:
         "layout": described,
     }
     return json.dumps(lock, sort_keys=True, indent=1) + "\n"
+
+
+def layout_of_bytes(content: bytes, *, source: str) -> LayoutSpec:
+    """Return the layout that a file holds, as `layout_of_file`. Raises InvalidInputError for what is no JSON object, too."""
+    try:
+        described = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        problem = f"not JSON: {error}"
+        if b"\n<<<<<<< " in b"\n" + content:
+            problem = "it has the marks of a merge conflict: take the whole file of the side that is in production"
+        raise InvalidInputError(source=source, problem=problem) from error
+    if not isinstance(described, dict):
+        raise InvalidInputError(source=source, problem="not a layout description: no JSON object")
+    return layout_of_file(described, source=source)
 
 
 def layout_of_file(content: Mapping[str, Any], *, source: str) -> LayoutSpec:
@@ -54,7 +68,7 @@ def layout_of_file(content: Mapping[str, Any], *, source: str) -> LayoutSpec:
     if not isinstance(described, Mapping):
         raise InvalidInputError(source=source, problem="a lock file without a layout")
     if content.get("digest") != _digest(described):
-        problem = "the lock was changed by hand, its digest is another one: bring it back, or `keyplan lock --write` writes it"
+        problem = "the lock was changed by hand, its digest is another one: bring it back as it was released"
         raise InvalidInputError(source=source, problem=problem)
     return layout_of_description(described)
 

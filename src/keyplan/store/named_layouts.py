@@ -1,6 +1,5 @@
 """Layouts by the names that people give them: those of installed packages, `module:Class`, what a FILE.json holds."""
 
-import json
 import sys
 from collections.abc import Iterable
 from importlib import import_module
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from keyplan.errors import InvalidInputError, UnknownNameError
-from keyplan.layout import Layout, layout_class_of, layout_of_file, value_of_text
+from keyplan.layout import Layout, layout_class_of, layout_of_bytes, value_of_text
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -58,14 +57,10 @@ def root_values(layout: type[Layout], texts: Iterable[tuple[str, str]], *, sourc
 
 def _described(path: Path) -> type[Layout]:
     try:
-        description = json.loads(path.read_bytes())
+        content = path.read_bytes()
     except OSError as error:
         raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be read") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidInputError(source=str(path), problem=f"not JSON: {error}") from error
-    if not isinstance(description, dict):
-        raise InvalidInputError(source=str(path), problem="not a layout description: no JSON object")
-    return layout_class_of(layout_of_file(description, source=str(path)))
+    return layout_class_of(layout_of_bytes(content, source=str(path)))
 
 
 def _imported(name: str, source: str) -> type[Layout]:

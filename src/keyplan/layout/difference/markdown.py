@@ -14,6 +14,10 @@ ROWS_MAX: Final = 500
 
 _ACTIVE: Final = re.compile(r"[&<>|`*\[\]~@#\\$]|(?<![^\W_])_|_(?![^\W_])")
 """What Markdown, or GitHub, makes something else of: a table's cell, emphasis, a link, HTML, a person, an issue, a formula."""
+_LINKED: Final = re.compile(r"(?:@|#|://|\bwww\.|\bGH-|:)(?=\w)", re.IGNORECASE)
+"""Where GitHub finds a person, an issue, an address or an emoji, once a page is made: entities are characters again by then."""
+_APART: Final = "<!-- -->"
+"""Nothing, as a page shows it; what stands before it and behind it are two texts."""
 _LINE_ENDS: Final = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _CODE: Final = re.compile(r"`([^`]+)`")
 
@@ -57,4 +61,5 @@ def _code(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return _ACTIVE.sub(lambda found: f"&#{ord(found[0])};", _LINE_ENDS.sub(" ", text))
+    parts = _LINKED.sub(lambda found: f"{found[0]}\0", _LINE_ENDS.sub(" ", text.replace("\0", " "))).split("\0")
+    return _APART.join(_ACTIVE.sub(lambda found: f"&#{ord(found[0])};", part) for part in parts)

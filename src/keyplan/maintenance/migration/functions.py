@@ -1,10 +1,11 @@
 """Functions that make new records of old ones: of a record alone, or of keys and records."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from keyplan.errors import CorruptionError, InvalidRecordError, RecordError
+from keyplan.errors import CorruptionError, InvalidArgumentError, InvalidRecordError, RecordError
 from keyplan.layout import BoundTable
 from keyplan.store import IndexEntry
 
@@ -51,6 +52,10 @@ class Conversion:
     version: int = 1
     inverse: Callable[[Any], Any] | None = None
 
+    def __post_init__(self) -> None:
+        require_arguments(self.function, 1, "a record; a function of key and record is a Transform's")
+        require_arguments(self.inverse, 1, "a new record")
+
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"
 
@@ -76,6 +81,10 @@ class Transform:
     version: int = 1
     inverse: Callable[[Any, Any], Made] | None = None
 
+    def __post_init__(self) -> None:
+        require_arguments(self.function, 1 + len(self.of), f"a key and a record of each of {', '.join(self.of)}")
+        require_arguments(self.inverse, 2, "a new key and its record")
+
     @property
     def item(self) -> str:
         """What plans and reports call it: the old table that comes first."""
@@ -97,6 +106,9 @@ class Resolution:
     name: str
     version: int = 1
 
+    def __post_init__(self) -> None:
+        require_arguments(self.function, 2, "a key and its record")
+
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"
 
@@ -111,11 +123,25 @@ def described_functions(
     return ",".join([*described, *(f"{index}!{one}" for index, one in sorted(resolutions.items()))])
 
 
+def require_arguments(function: Callable[..., Any] | None, number: int, what: str) -> None:
+    """Raise InvalidArgumentError for a function that cannot be called with so many arguments. `what`: they, in words."""
+    try:
+        signature = inspect.signature(function) if callable(function) else None
+    except ValueError:
+        return  # Why: some functions written in C do not say.
+    try:
+        if signature is not None:
+            signature.bind(*range(number))
+    except TypeError as error:
+        problem = f"{getattr(function, '__name__', 'it')} is called with {what}: {error}"
+        raise InvalidArgumentError(argument="function", problem=problem) from error
+
+
 def called(table: str, call: Callable[[], T]) -> T:
-    """Return what a call of somebody's function returns. Raises InvalidRecordError when it raises."""
+    """Return what a call of somebody's function returns. Raises InvalidRecordError when it raises, or ends the program."""
     try:
         return call()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # Why not its message: it may quote the record.
         problem = f"the function raised {type(error).__name__}"
         raise InvalidRecordError(table=table, problem=problem) from error

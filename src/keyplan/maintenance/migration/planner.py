@@ -26,6 +26,7 @@ from keyplan.layout import (
 )
 from keyplan.maintenance.definitions import table_definition
 from keyplan.maintenance.findings import FindingKind
+from keyplan.maintenance.migration.consents import CODES_ACCEPTED, refused_consents
 from keyplan.maintenance.migration.converter import Converter
 from keyplan.maintenance.migration.functions import Conversion, Resolution, Transform, described_functions
 from keyplan.maintenance.migration.marks import layout_key, migration_id, seen_state, state_key, states_of
@@ -64,7 +65,7 @@ def plan_migration(
     renames, drops: as for `differences`. conversions: by the new table's name, what makes a new record of an old one.
     transforms: what makes new records of old ones, keys included.
     resolutions: by the new unique index's name, what becomes of records that claim an entry that another one has.
-    accepts: what is consented to, by name: codes of breaking changes that are known to do no harm here (E17 where the store is
+    accepts: what is consented to, by name: E17, E19 or E22 where it is known to do no harm here (E17 where the store is
         no ring); `from:TABLE`, records that another migration has converted are in the old layout all the same; `gone:TABLE`,
         programs of the new layout have deleted the copies that are not there any more, and the old records go as well;
         `none:TABLE`, the transform makes nothing of some of its records, and they are lost; `keys:TABLE`, values of the old
@@ -75,13 +76,19 @@ def plan_migration(
     name: what the store's history calls the migration.
     progress: called with the number of records that were examined.
 
-    Every record that must be converted is converted; those that cannot be are obstacles. Raises what `differences` raises.
+    Every record that must be converted is converted; those that cannot be are obstacles, and so are consents that name nothing
+    here. Raises what `differences` raises.
     """
     pairs = pair_items(old.spec, new.spec, renames)
     functions = _Functions(dict(conversions or {}), tuple(transforms), dict(resolutions or {}))
     planner = _Planner(engine, old, new, pairs, functions, frozenset(accepts), progress)
     changes = tuple(differences(_rooted(old), _rooted(new), renames=renames, drops=drops))
-    return replace(planner.plan(changes, drops), name=name, resolutions=functions.resolutions)
+    plan = replace(planner.plan(changes, drops), name=name, resolutions=functions.resolutions)
+    if plan.is_over:
+        return plan
+    losses = differences(_rooted(old), _rooted(new), renames=renames) if drops else changes
+    refused = refused_consents(pairs, losses, drops=drops, accepts=accepts, resolutions=functions.resolutions)
+    return replace(plan, obstacles=(*plan.obstacles, *refused))
 
 
 class _Functions(NamedTuple):
@@ -441,7 +448,7 @@ class _Planner:
             is_judged |= change.loses_values and change.item in self._conversions
             # Why not E19: no function keeps what is stored from being taken for something else.
             is_judged |= change.code in _OF_TABLES and change.item in self._transformed | self._into
-            if change.impact is Impact.BREAKING and not is_judged and change.code not in self._accepts:
+            if change.impact is Impact.BREAKING and not is_judged and change.code not in self._accepts & CODES_ACCEPTED:
                 self._obstacles.append(str(change))
         removed = self._removals()
         own_states = {index_state_key(self._new.indexes[name]) for name in to_build}

@@ -209,12 +209,12 @@ def _imported(path: Path) -> ModuleType:
     except SyntaxError as error:
         place = f"{error.filename or path}:{error.lineno or 1}"
         raise InvalidInputError(source=place, problem=f"it cannot be read: {error.msg}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidInputError(source=f"{path}:{_line(path, error)}", problem=_words(error)) from error
     return module
 
 
-def _line(path: Path, error: Exception) -> int:
+def _line(path: Path, error: BaseException) -> int:
     """The last line of the file that the error went through."""
     lines = [1]
     trace = error.__traceback__
@@ -225,7 +225,7 @@ def _line(path: Path, error: Exception) -> int:
     return lines[-1]
 
 
-def _words(error: Exception) -> str:
+def _words(error: BaseException) -> str:
     if isinstance(error, KeyplanError):
         return str(error.facts.get("problem", error.summary))
     return f"it raised {type(error).__name__}: {error}"
