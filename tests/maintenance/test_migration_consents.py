@@ -1,14 +1,16 @@
 """Consents of a migration: none of them gives up what it does not name, and one that names nothing is refused."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
 import keyplan
+from keyplan import Secret
 from keyplan.errors import InvalidArgumentError, MigrationRefusedError
-from keyplan.layout import Layout, Table
-from keyplan.maintenance import Conversion, Keyed, Resolution, Transform, migrate, plan_migration
+from keyplan.layout import Layout, Table, Unique
+from keyplan.maintenance import Conversion, Keyed, Resolution, Transform, migrate, plan_migration, try_migration
 from tests.maintenance.evolving import plan
 
 
@@ -91,20 +93,77 @@ def test_a_function_that_ends_the_program_is_a_record_that_cannot_be_converted()
 
 
 def test_a_function_of_other_arguments_is_refused_where_it_is_given() -> None:
-    def keyed(key: Spot, box: Box) -> Keyed:
+    def of_both(key: Spot, box: Box) -> Keyed:
         return Keyed(key, box)
 
-    def alone(box: Box) -> Box:
+    def of_one(box: Box) -> Box:
         return box
 
-    for given in (
+    # Why: a type checker would refuse them, and a file need not be checked.
+    keyed: Any = of_both
+    alone: Any = of_one
+    givens: list[Callable[[], object]] = [
         lambda: Conversion(keyed, "t"),
         lambda: Conversion(alone, "t", inverse=keyed),
         lambda: Transform(alone, "t", of=("boxes",), into=("boxes",)),
         lambda: Transform(keyed, "t", of=("boxes", "notes"), into=("boxes",)),
         lambda: Resolution(alone, "t"),
-    ):
+    ]
+    for given in givens:
         with pytest.raises(InvalidArgumentError) as caught:
             given()
         assert "is called with" in str(caught.value)
     assert Conversion(str, "t").function is str
+
+
+# ---- secrets -------------------------------------------------------------------------------------------------------------
+
+
+class Account(msgspec.Struct, frozen=True):
+    password: Secret[str]
+
+
+class Opened(msgspec.Struct, frozen=True):
+    password: str
+
+
+class Vault(Layout, root="/v/"):
+    accounts = Table("accounts/{name}", key=str, value=Account)
+
+
+class Kept(Layout, root="/v/"):
+    accounts = Table("accounts/{name}", key=str, value=Opened)
+    by_password = Unique("passwords/{password}", of=accounts, key=str)
+
+
+class Elsewhere(Layout, root="/v/"):
+    accounts = Table("kept/{name}", key=str, value=Opened)
+    by_password = Unique("passwords/{password}", of=accounts, key=str)
+
+
+class Word(NamedTuple):
+    password: str
+    letter: str
+
+
+class Worded(Layout, root="/v/"):
+    accounts = Table("words/{password}/{letter}", key=Word, value=Opened)
+
+
+def worded(key: str, account: Account) -> Keyed:
+    return Keyed(Word(account.password.reveal(), "a"), Opened("none"))
+
+
+WORDED = {"transforms": [Transform(worded, "t:worded", of=("accounts",), into=("accounts",))]}
+
+
+@pytest.mark.parametrize(("after", "options"), [(Kept, {}), (Elsewhere, {}), (Worded, WORDED)])
+def test_no_secret_is_shown_in_a_key_that_is_made_of_it(after: type[Layout], options: dict[str, Any]) -> None:
+    with keyplan.open("memory:") as store:
+        for name in ("ann", "bob"):
+            Vault(store).accounts.insert(name, Account(Secret("correct-horse")))
+        planned = plan(store, Vault, after, **options)
+        trial = try_migration(store.engine, planned)
+        assert any("/v/accounts/ann and /v/accounts/bob" in one or "both claim" in one for one in planned.obstacles)
+        assert trial.problems(frozenset()) == 1
+        assert "correct-horse" not in str((planned.obstacles, trial))

@@ -347,7 +347,7 @@ class _Planner:
         for name in to_build:
             self._require_function(name, self._new.indexes[name].spec)
             if not self._obstacles and self._new.indexes[name].table.name not in surveyed:
-                found = survey_index(self._engine, self._new.indexes[name], self._told)
+                found = survey_index(self._engine, self._new.indexes[name], self._told, hides=self._old.has_secrets)
                 if found.failed:
                     self._obstacles.append(f"{name}: {found}")
                 self._losers(name, found)

@@ -4,14 +4,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
+from keyplan.codec import MASK
 from keyplan.engine import Entry
 from keyplan.errors import CorruptionError, InvalidRecordError, RecordError
 from keyplan.jobs import Lookup
-from keyplan.layout import BoundTable
+from keyplan.layout import BoundTable, shown_key
 from keyplan.maintenance.migration.functions import Converted
 from keyplan.store import IndexEntry
 
-__all__ = ["Route", "refuse_moved_secrets", "stored_entries", "table_of", "units_of"]
+__all__ = ["Route", "made_key_shown", "refuse_moved_secrets", "stored_entries", "table_of", "units_of"]
 
 
 class Route(Protocol):
@@ -103,6 +104,14 @@ def _unit_in(route: Route, place: int, raw_key: bytes) -> bytes | None:
     """The unit of a record of one source. Why: the range of a source's keys may hold another one's."""
     unit = route.unit_of(raw_key)
     return unit if unit is not None and route.source_keys(unit)[place] == raw_key else None
+
+
+def made_key_shown(raw_key: bytes, sources: Iterable[BoundTable]) -> str:
+    """Return a key of what is made of old records, or of an entry of theirs, for people: a mask where they hold secrets.
+
+    Why: a function, or an index over what is secret no longer, may have put one into it, and nobody has agreed to that yet.
+    """
+    return MASK if any(source.form.secrets for source in sources) else shown_key(raw_key)
 
 
 def table_of(tables: Sequence[BoundTable], raw_key: bytes) -> BoundTable:

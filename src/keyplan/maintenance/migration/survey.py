@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
+from keyplan.codec import MASK
 from keyplan.engine import Engine, Entry, KeyRange
 from keyplan.errors import CorruptionError, EngineLimitError, InvalidRecordError, KeyplanError, RecordError
 from keyplan.jobs import Lookup, read_batches
@@ -14,7 +15,7 @@ from keyplan.maintenance.migration.collisions import Claims
 from keyplan.maintenance.migration.functions import UNREADABLE, Converted
 from keyplan.maintenance.migration.marks import mark_key
 from keyplan.maintenance.migration.plan import TableWork
-from keyplan.maintenance.migration.route import table_of, units_of
+from keyplan.maintenance.migration.route import made_key_shown, table_of, units_of
 from keyplan.maintenance.migration.sides import Sides, origin_of, several_leases
 from keyplan.maintenance.migration.unit_limits import Limits, made_within
 
@@ -114,11 +115,14 @@ class _Surveyor:
     def _claim(self, unit: bytes, made: Sequence[Converted]) -> None:
         """Find two units that would get one key, or two records that would get one unique entry."""
         for found in self._claims.collisions(self._route, unit, made):
+            shown = made_key_shown(found.raw_key, self._route.sources)
             if found.index_name:
-                self.found.fail(_contended(found.index_name, found.raw_key, found.first, found.second))
+                sources = self._route.sources if self._route.keeps_origins else ()
+                both = " and ".join(made_key_shown(raw_key, sources) for raw_key in (found.first, found.second))
+                self.found.fail(f"{both} both claim the entry {shown} of {found.index_name}")
             else:
                 both = f"{shown_key(found.first)} and {shown_key(found.second)}"
-                self.found.fail(f"{both}: the function gives both the key {shown_key(found.raw_key)}")
+                self.found.fail(f"{both}: the function gives both the key {shown}")
 
     def _units(self, progress: Callable[[int], None]) -> Iterator[tuple[Lookup, bytes, Sides | None]]:
         """All units, with both sides of them where these can be read."""
@@ -210,9 +214,8 @@ class _Surveyor:
             if entry is None or (entry.value, entry.lease) == (one.raw_value, sides.lease):
                 continue
             if origin_of(self._migration, one.raw_key, read) is None:
-                self.found.fail(
-                    f"{shown_key(sides.unit)}: another record stands at its new key {shown_key(one.raw_key)}"
-                )
+                shown = made_key_shown(one.raw_key, self._route.sources)
+                self.found.fail(f"{shown_key(sides.unit)}: another record stands at its new key {shown}")
 
     def _is_new(self, unit: bytes, read: Lookup) -> bool:
         entry = read.get(unit)
@@ -224,8 +227,10 @@ class _Surveyor:
         return self._route.has_other_values
 
 
-def survey_index(engine: Engine, index: BoundIndex, progress: Callable[[int], None] = lambda _: None) -> Survey:
-    """Make the entries of an index of every record of its table, as the engine would take them.
+def survey_index(
+    engine: Engine, index: BoundIndex, progress: Callable[[int], None] = lambda _: None, *, hides: bool = False
+) -> Survey:
+    """Make the entries of an index of every record of its table, as the engine would take them. `hides`: shows none of them.
 
     Records that cannot be read are passed over: no layout's programs can write them again, with the index or without it. Those
     that claim a unique entry that an earlier one claims are counted as losers, the first of them with both keys.
@@ -238,7 +243,9 @@ def survey_index(engine: Engine, index: BoundIndex, progress: Callable[[int], No
         for raw_key in raw_keys if index.spec.is_unique else ():
             other = claims.other(raw_key, entry.key)
             if other is not None:
-                found.lose(_contended(index.name, raw_key, other, entry.key))
+                both = f"{shown_key(other)} and {shown_key(entry.key)}"
+                shown = MASK if hides else shown_key(raw_key)
+                found.lose(f"{both} both claim the entry {shown} of {index.name}")
 
     for entry in _records(engine, index, progress):
         found.records += 1
@@ -267,7 +274,3 @@ def _records(engine: Engine, index: BoundIndex, progress: Callable[[int], None])
 def _entry_keys(index: BoundIndex, entry: Entry) -> list[bytes]:
     table = index.table
     return [raw_key for raw_key, _ in index.entries(table.keys.decode(entry.key), table.form.decode(entry.value))]
-
-
-def _contended(index: str, raw_key: bytes, first: bytes, second: bytes) -> str:
-    return f"{shown_key(first)} and {shown_key(second)} both claim the entry {shown_key(raw_key)} of {index}"

@@ -19,7 +19,7 @@ from keyplan.maintenance.migration.collisions import Claims
 from keyplan.maintenance.migration.functions import UNREADABLE, Converted
 from keyplan.maintenance.migration.marks import mark_key
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
-from keyplan.maintenance.migration.route import units_of
+from keyplan.maintenance.migration.route import made_key_shown, units_of
 from keyplan.maintenance.migration.sides import Sides
 from keyplan.maintenance.migration.survey import survey_index
 from keyplan.maintenance.migration.unit_limits import Limits, made_within
@@ -106,7 +106,7 @@ def try_migration(
     for name in plan.indexes_to_build if sample is None else ():
         index = plan.new.indexes[name]
         if index.table.name not in moved:
-            survey = survey_index(engine, index)
+            survey = survey_index(engine, index, hides=plan.old.has_secrets)
             if (survey.losers and name not in plan.resolutions) or survey.failed:
                 trial.contested[name] = [*survey.claims, *survey.failures]
     return trial
@@ -192,11 +192,14 @@ class _Tester:
 
     def _claim(self, unit: bytes, made: Sequence[Converted]) -> None:
         for found in self._claims.collisions(self._route, unit, made):
-            self._collide(unit, found.raw_key, f"{shown_key(found.first)} gets it, too")
+            is_made = found.index_name and self._route.keeps_origins
+            first = made_key_shown(found.first, self._route.sources) if is_made else shown_key(found.first)
+            self._collide(unit, found.raw_key, f"{first} gets it, too")
 
     def _collide(self, unit: bytes, raw_key: bytes, why: str) -> None:
         self.found.collided += 1
-        self._show("collided", TriedRecord(shown_key(unit), (shown_key(raw_key),), (why,)))
+        shown = made_key_shown(raw_key, self._route.sources)
+        self._show("collided", TriedRecord(shown_key(unit), (shown,), (why,)))
 
     def _compare(self, unit: bytes, records: Sequence[Entry | None], made: Sequence[Converted]) -> None:
         """Count a record of which a field has no place any more, and show what becomes of it."""
@@ -211,7 +214,9 @@ class _Tester:
         if len(self.found.examples.get("losing" if is_losing else "converted", ())) < self._examples:
             hides = any(source.form.secrets for source in self._route.sources)
             lines = [line for after in afters for line in _difference(before, after, hides=hides)]
-            example = TriedRecord(shown_key(unit), tuple(shown_key(one.raw_key) for one in made), tuple(lines))
+            sources = self._route.sources if self._route.keeps_origins else ()
+            shown = tuple(made_key_shown(one.raw_key, sources) for one in made)
+            example = TriedRecord(shown_key(unit), shown, tuple(lines))
             self._show("losing" if is_losing else "converted", example)
 
     def _show(self, kind: str, example: TriedRecord) -> None:

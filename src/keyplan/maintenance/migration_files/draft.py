@@ -209,7 +209,10 @@ class _Draft:
             if index.spec.is_unique:
                 called = _identifier(name, taken)
                 taken.add(called)
-                yield _Resolver(called, index, () if self.engine is None else survey_index(self.engine, index).claims)
+                claims: Sequence[str] = ()
+                if self.engine is not None:
+                    claims = survey_index(self.engine, index, hides=self.old.has_secrets).claims
+                yield _Resolver(called, index, claims)
 
     def _resolver_stub(self, one: _Resolver) -> str:
         table = one.index.table
