@@ -74,6 +74,16 @@ def test_fields_in_another_order_move_when_no_key_is_both() -> None:
     assert (change.impact, change.witness, change.second) == (Impact.REWRITE, b"/s/b/a/0", b"/s/c/0/a")
 
 
+class Placed(NamedTuple):
+    hall: str
+    number: int
+
+
+def test_keys_that_move_say_which_field_has_whose_values() -> None:
+    change = one(keyed("b/{room}/{number}", Shelf), keyed("c/{hall}/{number}", Placed), "E6")
+    assert change.message == "its keys are c/{hall}/{number}, no longer b/{room}/{number}; hall has the values of room"
+
+
 def test_a_number_that_loses_its_width_moves_where_the_digits_differ() -> None:
     change = one(keyed("b/{x:decimal(width=2)}", int), keyed("b/{x:decimal(most=99)}", int), "E6")
     assert (change.impact, change.witness, change.second) == (Impact.REWRITE, b"/s/b/00", b"/s/b/0")

@@ -11,7 +11,7 @@ from keyplan.layout.difference.intrusions import intrusions
 from keyplan.layout.difference.key_fields import key_field_change
 from keyplan.layout.difference.keys import KeyComparison, KeyRelation, compare_keys
 from keyplan.layout.difference.likeness import is_likely_renamed
-from keyplan.layout.difference.pairing import LayoutPairs, pair_items, plain_shape
+from keyplan.layout.difference.pairing import LayoutPairs, field_labels, pair_items, plain_shape
 from keyplan.layout.difference.values import value_changes
 from keyplan.layout.meaning import shown_key
 from keyplan.layout.rules.decision import shortest_key
@@ -181,6 +181,9 @@ def _key_changes(old: TableSpec, new: TableSpec, roots: tuple[Template, Template
     respelled = f"its keys are {new.template.plain}, no longer {old.template.plain}"
     if old.template.plain == new.template.plain:
         respelled = f"its keys are {new.template.source}, no longer {old.template.source}"
+    labels = field_labels(old.template, new.template) or {}
+    # Why it is said: a field of other values in the place of one that went is taken for that one under another name.
+    respelled += "".join(f"; {own} has the values of {other}" for own, other in labels.items() if own != other)
     match found.relation:
         case KeyRelation.SAME:
             if old.template.field_names != new.template.field_names or old.key.is_scalar != new.key.is_scalar:
