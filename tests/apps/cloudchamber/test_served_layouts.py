@@ -258,3 +258,23 @@ def test_indexes_are_not_begun_beside_the_go_programs_keys(url: str) -> None:
     assert isinstance(answer.exception, InvalidInputError)
     with keyplan.open(url) as store:
         assert list(keys(store)) == ["/CloudChamber/v0.1/users/a"]
+
+
+def test_an_import_goes_under_the_keys_that_the_store_holds(url: str, samples: Path) -> None:
+    put(url, {GO + b"users/a": b"{}"})
+    file = str(samples / "ChainedBase.yaml")
+    assert CliRunner().invoke(app, ["import", file, "--store", url]).exit_code == 0
+    with keyplan.open(url) as store:
+        held = list(keys(store))
+    assert (len(held), [key for key in held if not key.startswith(GO.decode())]) == (15, [])
+    put(url, {DOCUMENT + b"users/a": b"{}"})
+    answer = CliRunner().invoke(app, ["import", file, "--store", url])
+    assert isinstance(answer.exception, InvalidInputError)
+    assert "say which are meant, --into document or --into go" in str(answer.exception)
+    assert CliRunner().invoke(app, ["import", file, "--into", "document", "--store", url]).exit_code == 0
+
+
+def test_a_definition_that_is_refused_makes_no_store(tmp_path: Path, samples: Path) -> None:
+    answer = CliRunner().invoke(app, ["import", str(samples / "Extended.yaml"), "--store", f"lmdb:{tmp_path / 'new'}"])
+    assert isinstance(answer.exception, InvalidInputError)
+    assert list(tmp_path.iterdir()) == []

@@ -20,6 +20,7 @@ from keyplan.apps.cloudchamber.indexed import layout_in_use, store_for_writing
 from keyplan.apps.cloudchamber.indexed_cli import index
 from keyplan.apps.cloudchamber.inventory import ExtraDevices, InventoryKey, InventoryRecord, RackIds, inventory_records
 from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, LayoutSide
+from keyplan.apps.cloudchamber.layout_choice import choose_layout
 from keyplan.apps.cloudchamber.migrate_cli import check_pairs, export_inventory, migrate_store
 from keyplan.apps.cloudchamber.namespaces_cli import (
     NamespaceOption,
@@ -62,8 +63,12 @@ def import_inventory(
     file: Annotated[Path, typer.Argument(help="The inventory definition, a YAML file.", show_default=False)],
     store: StoreOption = None,
     into: Annotated[
-        LayoutSide, typer.Option(help="Under whose keys: the document's, or those of the Go program.")
-    ] = LayoutSide.DOCUMENT,
+        LayoutSide | None,
+        typer.Option(
+            help="Under whose keys: the document's, or those of the Go program; by default those that the store holds.",
+            show_default=False,
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be written, and write nothing.")] = False,
     extra_devices: Annotated[
         ExtraDevices,
@@ -83,7 +88,7 @@ def import_inventory(
     """
     definition = validated(read_definition(file))
     own = namespace_of_option(namespace)
-    if into is LayoutSide.DOCUMENT:
+    if _side_of(store, config, own, into) is LayoutSide.DOCUMENT:
         desired = inventory_records(definition, extra_devices=extra_devices, rack_ids=rack_ids)
         with _opened(store, config, is_dry_run=dry_run) as opened:
             layout = layout_in_use(opened, own)
@@ -119,6 +124,17 @@ def _imported(chamber: Any, desired: Mapping[Any, Any], *, is_dry_run: bool) -> 
         return ImportOutcome(planned_import(chamber, desired), 0, chamber.revision)
     with progress_bar("import") as report:
         return reconcile(chamber, desired, report=report)
+
+
+def _side_of(url: str | None, config: Path | None, namespace: str, wanted: LayoutSide | None) -> LayoutSide:
+    """Under whose keys to import. Why a look of its own: a definition that is refused makes no store."""
+    if wanted is not None:
+        return wanted
+    try:
+        with store_of_option(url, config, create=False) as opened:
+            return choose_layout(opened.engine, namespace, None, remedy="--into document or --into go").side
+    except StoreMissingError:
+        return LayoutSide.DOCUMENT
 
 
 def _opened(url: str | None, config: Path | None, *, is_dry_run: bool) -> Store:

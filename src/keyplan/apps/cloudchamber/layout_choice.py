@@ -23,12 +23,12 @@ class ChosenLayout(NamedTuple):
 
 
 def choose_layout(
-    engine: Engine, namespace: str, wanted: LayoutSide | None, *, is_emptied: bool = False
+    engine: Engine, namespace: str, wanted: LayoutSide | None, *, remedy: str, is_emptied: bool = False
 ) -> ChosenLayout:
-    """Return under whose keys a name space is served; read its first keys, from one state, and write nothing.
+    """Return under whose keys a name space is worked with; read its first keys, from one state, and write nothing.
 
     `is_emptied`: what it holds is removed before it is served. Raises InvalidInputError for one with keys of both while none is
-    wanted.
+    wanted; `remedy` is how that is said.
     """
     if wanted is not None:
         return ChosenLayout(wanted, "it was asked for")
@@ -42,7 +42,7 @@ def choose_layout(
     named = (
         f"it has keys of the document, as {held[LayoutSide.DOCUMENT]}, and of the Go program, as {held[LayoutSide.GO]}"
     )
-    problem = f"{named}: say which are served, --setting cloudchamber.layout=document or =go"
+    problem = f"{named}: say which are meant, {remedy}"
     raise InvalidInputError(source="the store", problem=problem)
 
 

@@ -83,7 +83,8 @@ def build(context: ServiceContext) -> Service:
     )
     is_emptied = will_pre_clean(configuration.store)
     looking = context.own(*(Area(part) for side in LayoutSide for part in ranges_of(namespace, side)))
-    chosen = choose_layout(looking, namespace, settings.layout, is_emptied=is_emptied)
+    remedy = "--setting cloudchamber.layout=document or =go"
+    chosen = choose_layout(looking, namespace, settings.layout, remedy=remedy, is_emptied=is_emptied)
     # Why never closed: the engine inside is the server's, and no lease is held. Why others' keys are not there, rather than
     # refused: a watch on all of production goes across the tests.
     store = Store(
