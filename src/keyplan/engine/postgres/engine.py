@@ -1,7 +1,8 @@
 """The PostgreSQL engine: the contract's eight methods over two pools of connections. How: see the modules beside this one."""
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final, cast
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Final, NamedTuple, Self
 
 from keyplan.engine.admission import admit_commit, admit_ttl, refuse_writing
 from keyplan.engine.clock import SYSTEM_CLOCK
@@ -27,11 +28,37 @@ from keyplan.errors import EngineOpenError, StoreUnreachableError
 
 __all__ = ["PostgresEngine", "open_postgres"]
 
-_pair: Final = cast("Callable[[Any], tuple[bytes, bytes]]", tuple)
-"""Makes a row. Why no `tuple[bytes, bytes]`: to call that takes four times as long."""
-
 _WORKERS_MAX: Final = 4
 """Why: commits of one process take turns on one connection; the others are for gets, watches and leases, which are short."""
+
+
+class _AskedFences(NamedTuple):
+    """Fences, and how they are asked for together with one key more: no `statement` where they cannot be.
+
+    `pairs` are the keys, each with its value behind it. Invariant: no key begins with another one: a pair is of one key.
+    """
+
+    fences: Fences
+    statement: Statement | None
+    keys: tuple[bytes, ...]
+    pairs: frozenset[bytes]
+    key_bytes_max: int
+
+    @classmethod
+    def of(cls, fences: Fences, statements: Statements) -> Self:
+        keys = tuple([key for key, _ in fences])
+        pairs = frozenset([key + value for key, value in fences if value is not None])
+        ordered = sorted(keys)
+        is_plain = not any(after.startswith(before) for before, after in pairwise(ordered))
+        can_be_asked = bool(keys) and is_plain and len(pairs) == len(keys) and all(map(can_be_stored, keys))
+        statement = statements.values(len(keys) + 1) if can_be_asked else None
+        return cls(fences, statement, keys, pairs, max(map(len, keys), default=0))
+
+    def is_entangled(self, key: bytes) -> bool:
+        """Tell whether a key begins with a fence, or a fence with it: a pair might be of either."""
+        return key.startswith(self.keys) or (
+            len(key) < self.key_bytes_max and any(fence.startswith(key) for fence in self.keys)
+        )
 
 
 class PostgresEngine(Engine):
@@ -43,7 +70,7 @@ class PostgresEngine(Engine):
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
         self._statements = Statements(options.schema, has_notify=options.has_notify)
-        self._latest_fences: tuple[Fences | None, Statement, tuple[bytes, ...]] = (None, self._statements.value, ())
+        self._latest_fences = _AskedFences.of((), self._statements)
         """Fences that were asked for, and how. Why: who reads below fences reads below the same again."""
         self._identity = Identity(self._statements, is_readonly=options.is_readonly)
         self._readers = Pool(
@@ -120,27 +147,28 @@ class PostgresEngine(Engine):
         if not can_be_stored(key):
             return None
         # Why without a snapshot: one statement is one state, and needs no transaction around it.
-        rows = self._workers.call((self._statements.value, (key,)))[0].rows(tuple)
-        return rows[0][0] if rows else None
+        found = self._workers.call((self._statements.value, (key,)))[0].column()
+        return found[0] if found else None
 
     def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
-        known, statement, keys = self._latest_fences
-        if known is not fences:
-            keys = tuple([fence for fence, _ in fences])
-            if not fences or not all(map(can_be_stored, keys)):
-                return super().fenced_value(key, fences)
-            statement = self._statements.values(len(keys) + 1)
-            self._latest_fences = (fences, statement, keys)
+        asked = self._latest_fences
+        if asked.fences is not fences:
+            asked = self._latest_fences = _AskedFences.of(fences, self._statements)
+        if asked.statement is None or asked.is_entangled(key):
+            return super().fenced_value(key, fences)
         self._workers.check_open()
         self._look_at_leases()
         # Why also for a key that cannot be stored: the fences count all the same, and nothing is found.
-        asked = (*keys, key if can_be_stored(key) else b"")
+        parameters = (*asked.keys, key if can_be_stored(key) else b"")
         # Why one statement, and the comparing here: it is one state, and less work for the server than to compare there.
-        found = dict(self._workers.call((statement, asked))[0].rows(_pair))
-        for fence, value in fences:
-            if found.get(fence) != value:
-                return False, None
-        return True, found.get(key)
+        missing, value = len(asked.pairs), None
+        for pair in self._workers.call((asked.statement, parameters))[0].column():
+            if pair in asked.pairs:
+                missing -= 1
+            else:
+                value = pair[len(key) :]
+        # Why it is the key's: a fence of another value is missing.
+        return (False, None) if missing else (True, value)
 
     def commit(self, commit: Commit) -> int:
         self._check_writable()

@@ -109,8 +109,8 @@ class PostgresSnapshot(Snapshot):
         if not can_be_stored(key):
             self._check_open()
             return None
-        rows = self._read(self._statements.value, key).rows(_plain)
-        return rows[0][0] if rows else None
+        found = self._read(self._statements.value, key).column()
+        return found[0] if found else None
 
     def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
         self._check_open()

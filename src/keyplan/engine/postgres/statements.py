@@ -193,14 +193,15 @@ class Statements:
         return statement
 
     def values(self, keys: int) -> Statement:
-        """Return the statement that reads the values at so many keys, of those that are there.
+        """Return the statement that reads what stands at so many keys, of those that are there: the key, its value behind it.
 
-        Why in an array of that length: it is one walk of the index, which costs less than a question for each key.
+        Why in an array of that length: it is one walk of the index, which costs less than a question for each key. Why one
+        column: the server describes each of them with every answer.
         """
         statement = self._values.get(keys)
         if statement is None:
             places = ", ".join(f"${number + 1}" for number in range(keys))
-            text = f"SELECT key, value FROM @entries WHERE key = ANY(ARRAY[{places}]::bytea[])"
+            text = f"SELECT key || value FROM @entries WHERE key = ANY(ARRAY[{places}]::bytea[])"
             statement = self._values[keys] = self.of(f"values-{keys}", text)
         return statement
 

@@ -124,3 +124,17 @@ class StillnessPromises(Promise):
         lease.revoke()
         assert engine.value(b"k") is None
         assert engine.fenced_value(b"k", ((b"k", b"1"),)) == (False, None)
+
+    def test_a_value_is_told_while_its_fences_hold_whatever_else_looks_like_them(self, engine: Engine) -> None:
+        fences = ((b"f", b"1"), (b"g", b"2"))
+        commit(engine, Put(b"f", b"1"), Put(b"g", b"2"), Put(b"k", b"v"), Put(b"fa", b"b"))
+        assert engine.fenced_value(b"k", fences) == (True, b"v")
+        assert engine.fenced_value(b"none", fences) == (True, None)
+        assert engine.fenced_value(b"f", fences) == (True, b"1")
+        assert engine.fenced_value(b"k", ((b"f", b"1"), (b"none", None))) == (True, b"v")
+        assert engine.fenced_value(b"k", ((b"f", b"1"), (b"g", None))) == (False, None)
+        # Each is what would be seen of another key, were a key and its value one row of bytes.
+        commit(engine, Put(b"f", b"ab"), Put(b"fa", b""))
+        assert engine.fenced_value(b"fa", ((b"f", b"a"),)) == (False, None)
+        assert engine.fenced_value(b"f", ((b"fab", b""),)) == (False, None)
+        assert engine.fenced_value(b"k", ((b"fa", b"b"), (b"f", b"a"))) == (False, None)
