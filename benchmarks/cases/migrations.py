@@ -1,9 +1,9 @@
 """Migrations: a table moved, values rewritten where they stand, a key split; alone, and beside a program of the old layout.
 
-Each is compared with a plain copy of the same keys into another store, verified as copies are, in the same round. The pace is
-off. A store that lies in this process's memory or files is measured by the time that the process computes, as long as nobody
-writes beside it; what asks a server, and what is beside a writer, by the clock. The plan, which converts every record once
-beforehand, is not counted.
+Each is compared with a plain copy of the same keys into another store, verified as copies are, in the same round, with the pace
+off. A store that lies in this process's memory or files is measured by the time that the process computes, and what its pace
+rests, as long as nobody writes beside it; what asks a server, and what is beside a writer, by the clock. The plan, which
+converts every record once beforehand, is not counted.
 """
 
 import re
@@ -21,6 +21,7 @@ from benchmarks.measure import Result, of_rates, single
 from benchmarks.old_writer import writing
 from benchmarks.site import PREFIX, Moved, Rewritten, Site, Split, pairs, split
 from keyplan.engine import Engine, MemoryEngine, open_engine
+from keyplan.jobs import UNPACED, YieldingPace
 from keyplan.layout import Layout
 from keyplan.maintenance import Transform, copy_store, migrate, plan_migration
 from keyplan.store import Store
@@ -31,6 +32,8 @@ __all__ = ["measure_etcd", "measure_lmdb", "measure_memory", "measure_postgres"]
 
 _RECORDS: Final = 8_000
 _RECORDS_ON_ETCD: Final = 2_000
+_RECORDS_IN_MEMORY: Final = 2_000
+"""Why so few: the writer shares the interpreter with the migration, and writes each of them again and again."""
 _ALONE_SECONDS: Final = 4.0
 """How long a writer is alone, before and after, in a full run."""
 _ALONE_SECONDS_MIN: Final = 0.1
@@ -38,6 +41,12 @@ _BATCH: Final = 64
 """How many records a migration decides about together."""
 _AIM: Final = 0.85
 _COPY: Final = "copy_store of the same"
+_ALONE: Final = "alone, the pace off"
+_AT_ITS_PACE: Final = "alone"
+_BESIDE: Final = "beside a writer"
+_WRITER: Final = "the writer beside it"
+_AGAINST: Final = {_AT_ITS_PACE: "the same with the pace off", _WRITER: "the writer alone"}
+"""What is compared with what; all else with a copy."""
 _REQUESTS: Final = re.compile(r'^grpc_server_handled_total\{.*grpc_method="(?:Range|Txn)".*\} (\S+)$', re.MULTILINE)
 
 
@@ -78,6 +87,17 @@ class _Place(NamedTuple):
     """How many requests a server has answered so far: none where there is none."""
 
 
+class _Rests:
+    """What a pace that gives way rests."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self, seconds: float) -> None:
+        self.seconds += seconds
+        sleep(seconds)
+
+
 class _Times(NamedTuple):
     by_clock: float
     by_work: float
@@ -89,7 +109,7 @@ class _Times(NamedTuple):
 
 def measure_memory(extent: Extent) -> Iterator[Result]:
     """Each change: records a second as a ratio to a copy, and a writer's speed beside it to its speed alone; in memory."""
-    yield from _all(extent, _Place("migration-memory", _in_memory, extent.operations(_RECORDS), is_here=True))
+    yield from _all(extent, _Place("migration-memory", _in_memory, extent.operations(_RECORDS_IN_MEMORY), is_here=True))
 
 
 def measure_lmdb(extent: Extent) -> Iterator[Result]:
@@ -127,32 +147,39 @@ def _all(extent: Extent, place: _Place) -> Iterator[Result]:
 
 
 def _measured(extent: Extent, place: _Place, change: _Change) -> Iterator[Result]:
-    alone: list[tuple[float, float]] = []
-    beside: list[tuple[float, float]] = []
-    writer: list[tuple[float, float]] = []
+    found: dict[str, list[tuple[float, float]]] = {}
     requests: list[float] = []
+
+    def note(variant: str, rate: float, other: float) -> None:
+        found.setdefault(variant, []).append((rate, rate / other))
+
     # Why one that does not count: everything is new to the interpreter and the servers.
     _copied(place)
-    _migrated(place, change)
+    _migrated(place, change, None)
     for number in range(extent.amount.processes):
         # Why: as in other benchmarks, what comes first is not always the same.
         copied = _copied(place) if number % 2 else None
-        migrated, asked = _migrated(place, change)
+        migrated, asked = _migrated(place, change, None)
+        yielding, _ = _migrated(place, change, _Rests())
         copied = copied or _copied(place)
-        seconds, before, meanwhile = _beside(extent, place, change)
-        taken = migrated.counting(place)
-        alone.append((place.records / taken, copied.counting(place) / taken))
-        beside.append((place.records / seconds, copied.by_clock / seconds))
-        writer.append((meanwhile, meanwhile / before))
+        note(_ALONE, place.records / migrated.counting(place), place.records / copied.counting(place))
+        note(_AT_ITS_PACE, place.records / yielding.counting(place), place.records / migrated.counting(place))
+        for rests, name in ((_Rests(), ""), (None, ", the pace off")):
+            seconds, before, meanwhile = _beside(extent, place, change, rests)
+            note(f"{_BESIDE}{name}", place.records / seconds, place.records / copied.by_clock)
+            note(f"{_WRITER}{name}", meanwhile, before)
         requests.append(asked * _BATCH / place.records)
-    figures = partial(of_rates, place.benchmark, size=place.records)
-    for variant, against, found, aim in (
-        (change.name, _COPY, alone, None),
-        (f"{change.name}, beside a writer", _COPY, beside, None),
-        (f"the writer, beside {change.name}", "the writer alone", writer, _AIM),
-    ):
-        rates, ratios = (list(column) for column in zip(*found, strict=True))
-        yield figures(variant, against=against, rates=rates, ratios=ratios, aim=aim)
+    for variant, taken in found.items():
+        rates, ratios = (list(column) for column in zip(*taken, strict=True))
+        yield of_rates(
+            place.benchmark,
+            f"{change.name}: {variant}",
+            against=_COPY if variant == _ALONE else _AGAINST.get(variant.partition(",")[0], _COPY),
+            rates=rates,
+            ratios=ratios,
+            size=place.records,
+            aim=_AIM if variant == _WRITER else None,
+        )
     if any(requests):
         yield single(
             place.benchmark, f"{change.name}: requests for {_BATCH} records", requests, unit="", size=place.records
@@ -171,19 +198,20 @@ def _copied(place: _Place) -> _Times:
         return _timed(partial(copy_store, pair.engine, pair.target, source_name="site", prefix=PREFIX))
 
 
-def _migrated(place: _Place, change: _Change) -> tuple[_Times, float]:
+def _migrated(place: _Place, change: _Change, rests: _Rests | None) -> tuple[_Times, float]:
     """Migrate, and count what that asks a server."""
     with _filled(place) as pair:
-        migration = _migration(change, pair.engine)
+        migration = _migration(change, pair.engine, rests)
         before = place.requests()
-        return _timed(migration), place.requests() - before
+        times = _timed(migration)
+        return _Times(times.by_clock, times.by_work + (rests.seconds if rests else 0)), place.requests() - before
 
 
-def _beside(extent: Extent, place: _Place, change: _Change) -> tuple[float, float, float]:
+def _beside(extent: Extent, place: _Place, change: _Change, rests: _Rests | None) -> tuple[float, float, float]:
     """Migrate beside a writer: return the seconds, the writer's speed alone before and after, and meanwhile."""
     seconds = max(_ALONE_SECONDS_MIN, _ALONE_SECONDS * extent.amount.share)
     with _filled(place) as pair:
-        migration = _migration(change, pair.engine)
+        migration = _migration(change, pair.engine, rests)
         with writing(Store(pair.engine), pair.url, change.table, place.records) as writer:
             moments = [monotonic()]
             for act in (partial(sleep, seconds), migration, partial(sleep, seconds)):
@@ -193,9 +221,10 @@ def _beside(extent: Extent, place: _Place, change: _Change) -> tuple[float, floa
     return end - start, writer.rate((begun, start), (end, ended)), writer.rate((start, end))
 
 
-def _migration(change: _Change, engine: Engine) -> Callable[[], object]:
+def _migration(change: _Change, engine: Engine, rests: _Rests | None) -> Callable[[], object]:
+    pace = UNPACED if rests is None else YieldingPace(engine, sleep=rests)
     plan = plan_migration(engine, Site.bound(), change.new.bound(), transforms=change.transforms)
-    return partial(migrate, Store(engine), plan, is_switched=change.is_switched)
+    return partial(migrate, Store(engine), plan, is_switched=change.is_switched, pace=pace)
 
 
 def _timed(act: Callable[[], object]) -> _Times:

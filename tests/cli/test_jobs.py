@@ -152,7 +152,7 @@ def built(run: Keyplan) -> list[str]:
     boxes_in("lmdb:./store.kv")
     at = ["--store", "lmdb:./store.kv", "--layout", SITE]
     assert run("index", "drop", "by_name", *at).code == 0
-    return ["index", "build", "by_name", *at, "--records-per-second", "100000"]
+    return ["index", "build", "by_name", *at, "--pace", "100000"]
 
 
 def dropped(_run: Keyplan) -> list[str]:

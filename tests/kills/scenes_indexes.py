@@ -9,6 +9,7 @@ from msgspec import structs
 
 from keyplan.engine import Commit, Put, WrappedEngine
 from keyplan.errors import InvalidInputError
+from keyplan.jobs import UNPACED
 from keyplan.layout import Counter, Layout, Table, Unique
 from keyplan.maintenance import (
     MigrationPlan,
@@ -45,7 +46,7 @@ def indexes() -> Iterator[Scene]:
 
 
 def _build(name: str, store: Store) -> None:
-    build_index(store, Site(store), name)
+    build_index(store, Site(store), name, pace=UNPACED)
 
 
 def _prepare_and_build(store: Store) -> None:
@@ -90,7 +91,7 @@ def _left_with_a_gap(store: Store) -> None:
     """A builder died with records that it had taken: the verification is what finds them."""
     _unbuilt("by_tag", store)
     with suppress(KeyboardInterrupt):
-        build_index(Store(_DyingAtEntries(store.engine)), Site.bound(), "by_tag")
+        build_index(Store(_DyingAtEntries(store.engine)), Site.bound(), "by_tag", pace=UNPACED)
 
 
 def _write_blades(store: Store) -> None:
@@ -155,14 +156,14 @@ class _Change(NamedTuple):
         return plan(store, self.old, self.new, **self.options)
 
     def migrate(self, store: Store) -> None:
-        migrate(store, self.plan(store))
+        migrate(store, self.plan(store), pace=UNPACED)
 
     def switch(self, store: Store) -> None:
-        report = migrate(store, self.plan(store), is_switched=True)
+        report = migrate(store, self.plan(store), is_switched=True, pace=UNPACED)
         assert report.is_settled, report
 
     def clean_up(self, store: Store) -> None:
-        assert clean_up_migration(store, self.plan(store)).is_cleaned
+        assert clean_up_migration(store, self.plan(store), pace=UNPACED).is_cleaned
 
     def carry_out(self, store: Store) -> None:
         """Do all of it, as a person gives one command after the other; whoever begins again begins at the first."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from keyplan import Secret, SecretKeys
 from keyplan.engine import KeyRange
+from keyplan.jobs import UNPACED
 from keyplan.maintenance import open_secrets, rotate_secrets, secret_counts
 from keyplan.store import Store
 from keyplan.testing.killing import KillScenario
@@ -44,7 +45,7 @@ def _setup(store: Store) -> None:
 
 def _rotate(store: Store) -> None:
     keyed = Store(store.engine, secrets=_NEW)
-    rotate_secrets(keyed, Vault(keyed))
+    rotate_secrets(keyed, Vault(keyed), pace=UNPACED)
 
 
 def _write_accounts(store: Store) -> None:
@@ -67,7 +68,7 @@ def _is_rotated(store: Store) -> None:
 
 def _open(store: Store) -> None:
     keyed = Store(store.engine, secrets=_NEW)
-    open_secrets(keyed, Vault(keyed))
+    open_secrets(keyed, Vault(keyed), pace=UNPACED)
 
 
 def _write_in_clear(store: Store) -> None:

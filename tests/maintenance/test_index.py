@@ -17,7 +17,7 @@ from keyplan.errors import (
     TargetTakenError,
     UnknownNameError,
 )
-from keyplan.jobs import Progress
+from keyplan.jobs import Pace, Progress
 from keyplan.layout import lint
 from keyplan.maintenance import (
     BuildReport,
@@ -381,7 +381,7 @@ def test_a_build_keeps_to_its_pace() -> None:
 
     with keyplan.open("memory:") as store:
         site = fill(store, 100)
-        build_index(store, site, "by_serial", records_per_second=50, clock=clock, sleep=sleep)
+        build_index(store, site, "by_serial", pace=Pace(50, clock=clock, sleep=sleep))
     assert waited == [2.0, 2.0, 2.0]  # a hundred records in each of three stages
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from keyplan.engine import Entry
 from keyplan.errors import InvalidInputError
+from keyplan.jobs import UNPACED
 from keyplan.maintenance import FindingKind, build_index, check, drop_index, prepare_index
 from keyplan.store import Store
 from keyplan.testing.schedules import (
@@ -143,7 +144,7 @@ def _drop_tags(store: Store) -> None:
 
 
 def _build_tags(store: Store) -> None:
-    build_index(store, Site(store), "by_tag")
+    build_index(store, Site(store), "by_tag", pace=UNPACED)
 
 
 def _prepare_and_build(store: Store) -> None:

@@ -21,6 +21,7 @@ from keyplan.errors import (
     TargetNotEmptyError,
     TargetTakenError,
 )
+from keyplan.jobs import UNPACED
 from keyplan.maintenance import (
     Contest,
     FindingKind,
@@ -62,31 +63,31 @@ MAY_BE_REFUSED: Final = (
 
 
 def _fill(story: Story, store: Store) -> None:
-    migrate(store, story.planned(), backoff=NO_WAIT)
+    migrate(store, story.planned(), backoff=NO_WAIT, pace=UNPACED)
 
 
 def _switch(story: Story, store: Store) -> None:
-    migrate(store, story.planned(), is_switched=True, backoff=NO_WAIT)
+    migrate(store, story.planned(), is_switched=True, backoff=NO_WAIT, pace=UNPACED)
 
 
 def _clean_up(story: Story, store: Store) -> None:
-    clean_up_migration(store, story.planned(), backoff=NO_WAIT)
+    clean_up_migration(store, story.planned(), backoff=NO_WAIT, pace=UNPACED)
 
 
 def _roll_back(story: Story, store: Store) -> None:
-    roll_back_migration(store, story.planned(), backoff=NO_WAIT)
+    roll_back_migration(store, story.planned(), backoff=NO_WAIT, pace=UNPACED)
 
 
 def _fill_anew(story: Story, store: Store) -> None:
-    migrate(store, story.way.plan(store), backoff=NO_WAIT)
+    migrate(store, story.way.plan(store), backoff=NO_WAIT, pace=UNPACED)
 
 
 def _switch_anew(story: Story, store: Store) -> None:
-    migrate(store, story.way.plan(store), is_switched=True, backoff=NO_WAIT)
+    migrate(store, story.way.plan(store), is_switched=True, backoff=NO_WAIT, pace=UNPACED)
 
 
 def _clean_up_anew(story: Story, store: Store) -> None:
-    clean_up_migration(store, story.way.plan(store), backoff=NO_WAIT)
+    clean_up_migration(store, story.way.plan(store), backoff=NO_WAIT, pace=UNPACED)
 
 
 def _retried(act: Callable[[Story, Store], None], story: Story, store: Store) -> None:
@@ -101,7 +102,7 @@ def _built(story: Story, store: Store) -> None:
     """A build by the new layout, of what the migration may be building."""
     layout = story.way.new.bound()
     for name in layout.indexes:
-        build_index(store, layout, name, backoff=NO_WAIT)
+        build_index(store, layout, name, backoff=NO_WAIT, pace=UNPACED)
 
 
 def _rebuilt(story: Story, store: Store) -> None:
@@ -109,7 +110,7 @@ def _rebuilt(story: Story, store: Store) -> None:
     layout = story.way.old.bound()
     name = next(iter(layout.indexes))
     prepare_index(store, layout, name)
-    build_index(store, layout, name, backoff=NO_WAIT)
+    build_index(store, layout, name, backoff=NO_WAIT, pace=UNPACED)
 
 
 def _restored(story: Story, store: Store) -> None:
@@ -146,7 +147,7 @@ _FOLDERS: list[TemporaryDirectory[str]] = []
 
 def _second(story: Story, store: Store) -> None:
     assert story.second is not None
-    migrate(store, story.second, backoff=NO_WAIT)
+    migrate(store, story.second, backoff=NO_WAIT, pace=UNPACED)
 
 
 def _decide(story: Story, store: Store) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from keyplan.errors import MigrationRefusedError
+from keyplan.jobs import UNPACED
 from keyplan.maintenance import MigrationPlan, check, clean_up_migration, migrate, plan_migration, roll_back_migration
 from keyplan.store import Store
 from keyplan.testing.schedules import ACTOR_ERRORS, Outcome, Scenario, actor
@@ -22,9 +23,9 @@ def _plan(store: Store) -> MigrationPlan:
 
 
 ACTS: dict[str, Act] = {
-    "switch": lambda store: migrate(store, _plan(store), is_switched=True, backoff=NO_WAIT).is_settled,
-    "clean up": lambda store: clean_up_migration(store, _plan(store), backoff=NO_WAIT).is_cleaned,
-    "roll back": lambda store: roll_back_migration(store, _plan(store), backoff=NO_WAIT).is_rolled_back,
+    "switch": lambda store: migrate(store, _plan(store), is_switched=True, backoff=NO_WAIT, pace=UNPACED).is_settled,
+    "clean up": lambda store: clean_up_migration(store, _plan(store), backoff=NO_WAIT, pace=UNPACED).is_cleaned,
+    "roll back": lambda store: roll_back_migration(store, _plan(store), backoff=NO_WAIT, pace=UNPACED).is_rolled_back,
     "old draw": lambda store: Tickets(store).tickets.next(),
     "new draw": lambda store: Numbers(store).numbers.next(),
 }

@@ -16,6 +16,7 @@ from keyplan.errors import (
     TargetNotEmptyError,
     TargetTakenError,
 )
+from keyplan.jobs import UNPACED
 from keyplan.layout import Layout
 from keyplan.maintenance import Claim, CopyReport, back_up_store, copy_store, migrate, restore_store
 from keyplan.maintenance.claims import CLAIM_FORM
@@ -53,7 +54,7 @@ def _two_boxes(store: Store) -> None:
 
 def _migrates(new: type[Layout]) -> Callable[[Store], None]:
     def migration(store: Store) -> None:
-        migrate(store, plan(store, Old, new))
+        migrate(store, plan(store, Old, new), pace=UNPACED)
 
     return migration
 

@@ -11,6 +11,7 @@ import msgspec
 
 from keyplan.engine import KeyRange
 from keyplan.errors import MigrationRefusedError
+from keyplan.jobs import UNPACED
 from keyplan.layout import BoundTable
 from keyplan.maintenance import (
     Contest,
@@ -201,11 +202,13 @@ def ended(
             _as(labels, store, PERSON, partial(decided, way=way, contests=standing))
             continue
         try:
-            report = _as(labels, store, label, partial(migrate, plan=steps, is_switched=True, backoff=NO_WAIT))
+            report = _as(
+                labels, store, label, partial(migrate, plan=steps, is_switched=True, backoff=NO_WAIT, pace=UNPACED)
+            )
         except MigrationRefusedError as error:
             if "rolled back" not in str(error):
                 raise
-            rollback = partial(roll_back_migration, plan=way.plan(store, *_CONSENTS), backoff=NO_WAIT)
+            rollback = partial(roll_back_migration, plan=way.plan(store, *_CONSENTS), backoff=NO_WAIT, pace=UNPACED)
             told = str(_as(labels, store, ROLLBACK, rollback))
             continue
         assert is_contested or not report.contested, (
@@ -224,13 +227,13 @@ def ended(
         raise AssertionError(f"it does not come to its end: {told}")
     _is_whole(store, way)
     before = dump(store)
-    migrate(store, way.plan(store, *accepts), is_switched=True, backoff=NO_WAIT)
+    migrate(store, way.plan(store, *accepts), is_switched=True, backoff=NO_WAIT, pace=UNPACED)
     _cleaned(store, way, accepts)
     assert dump(store) == before, "given again when it was over, it wrote something"
 
 
 def _cleaned(store: Store, way: Way, accepts: tuple[str, ...]) -> Any:
-    return clean_up_migration(store, way.plan(store, *accepts), backoff=NO_WAIT)
+    return clean_up_migration(store, way.plan(store, *accepts), backoff=NO_WAIT, pace=UNPACED)
 
 
 def _is_whole(store: Store, way: Way) -> None:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from keyplan.engine import Commit, Delete, Guard, KeyAbsent, KeyUnchanged
+from keyplan.jobs import UNPACED
 from keyplan.layout import Layout
 from keyplan.maintenance import FindingKind, build_index, carry_out, check, drop_index, plan_repairs, prepare_index
 from keyplan.store import Store
@@ -52,7 +53,7 @@ def put_in_transaction(store: Store) -> None:
 
 
 def build(store: Store) -> None:
-    build_index(store, Site(store), "by_serial")
+    build_index(store, Site(store), "by_serial", pace=UNPACED)
 
 
 def drop(store: Store) -> None:
@@ -111,7 +112,7 @@ def build_of(name: str) -> Callable[[Store], None]:
     """An actor that builds an index."""
 
     def build(store: Store) -> None:
-        build_index(store, Site(store), name)
+        build_index(store, Site(store), name, pace=UNPACED)
 
     return build
 

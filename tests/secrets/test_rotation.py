@@ -8,7 +8,7 @@ import pytest
 
 from keyplan import Layout, Secret, SecretKeys, Table
 from keyplan.engine import Commit, Engine, MemoryEngine, Put, WrappedEngine
-from keyplan.errors import InvalidArgumentError, InvalidInputError, LayoutError, StoppedError, TargetTakenError
+from keyplan.errors import InvalidInputError, LayoutError, StoppedError, TargetTakenError
 from keyplan.jobs import Progress
 from keyplan.maintenance import JobKind, RotationReport, open_jobs, open_secrets, rotate_secrets, secret_counts
 from keyplan.store import Store
@@ -242,8 +242,6 @@ def test_what_cannot_be_rotated_is_refused_before_anything_is_written() -> None:
             rotate_secrets(store, Vault(store))
         with pytest.raises(InvalidInputError, match="not bound to this store"):
             rotate_secrets(Store(engine, secrets=NEW), Vault(store))
-        with pytest.raises(InvalidArgumentError, match="records_per_second"):
-            rotated(engine, records_per_second=0)
         keyed = Store(engine, secrets=NEW)
         with pytest.raises(LayoutError, match="union"):
             rotate_secrets(keyed, Unfit(keyed))

@@ -13,6 +13,7 @@ import pytest
 import keyplan.store.session
 from keyplan.engine import Commit, Delete, Engine, Guard, KeyRange, MemoryEngine, Put, Reads, Snapshot, WrappedEngine
 from keyplan.errors import IndexNotReadyError, KeyplanError
+from keyplan.jobs import UNPACED
 from keyplan.maintenance import build_index, carry_out, check, drop_index, plan_repairs, prepare_index
 from keyplan.store import Plan, Store, plan_writes
 from keyplan.store.plan import plan_counts
@@ -114,7 +115,7 @@ SCENARIOS = [
 ]
 
 OTHERS: dict[str, Act] = {
-    "build": lambda site: build_index(store_of(site), site, "by_serial"),
+    "build": lambda site: build_index(store_of(site), site, "by_serial", pace=UNPACED),
     "repair": repair,
     "drop": lambda site: drop_index(store_of(site), site, "by_serial"),
     "drop of members": lambda site: drop_index(store_of(site), site, "member_by_serial"),

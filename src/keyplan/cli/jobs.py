@@ -1,6 +1,6 @@
 """The command `keyplan jobs`: the long work that stands open in a store.
 
-And what commands share that do such work: their words, which are kept with it, and how Ctrl-C and SIGTERM end it.
+And what commands share that do such work: their words, which are kept with it, its pace, and how Ctrl-C and SIGTERM end it.
 """
 
 import shlex
@@ -10,7 +10,7 @@ from enum import Enum
 from functools import partial
 from pathlib import Path
 from signal import SIGHUP, SIGTERM, Signals
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -28,12 +28,23 @@ from keyplan.cli.options import (
     store_url_of_option,
 )
 from keyplan.cli.output import print_answer, print_text
-from keyplan.errors import StoppedError
+from keyplan.errors import InvalidArgumentError, InvalidInputError, StoppedError
+from keyplan.jobs import UNPACED, Pace
 
 if TYPE_CHECKING:
     from keyplan.maintenance import OpenJob
 
-__all__ = ["jobs_command", "stopped_by_signals", "words_of"]
+__all__ = ["PaceOption", "jobs_command", "pace_of_option", "stopped_by_signals", "words_of"]
+
+PaceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--pace",
+        metavar="N",
+        help="At most N records a second; or N% of the time; or none. Without it, what other writers leave.",
+        show_default=False,
+    ),
+]
 
 
 def jobs_command(*, store: StoreOption = None, config: ConfigOption = None, json: JsonOption = False) -> None:
@@ -167,6 +178,25 @@ class _HungUpError(StoppedError):
 
 
 _KINDS: Final[Mapping[Signals | None, type[StoppedError]]] = {SIGTERM: _TerminatedError, SIGHUP: _HungUpError}
+
+
+def pace_of_option(given: str | None) -> Pace | None:
+    """Read `--pace`: records a second, the share of the time that is worked, or none; None: as other writers leave it.
+
+    Raises InvalidInputError.
+    """
+    if given is None:
+        return None
+    if given == "none":
+        return UNPACED
+    number, percent = given.removesuffix("%"), given.endswith("%")
+    try:
+        return Pace(share=float(number) / 100) if percent else Pace(float(number))
+    except (ValueError, InvalidArgumentError) as error:
+        problem = (
+            f"{given!r} is neither a number of records a second, above 0, nor a share as in 25%, at most 100%, nor none"
+        )
+        raise InvalidInputError(source="--pace", problem=problem) from error
 
 
 @contextmanager

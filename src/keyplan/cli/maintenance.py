@@ -11,7 +11,7 @@ import typer
 
 from keyplan.cli.failures import FINDINGS, agreed, end_with_findings, print_hint
 from keyplan.cli.items import LayoutOptions, OpenLayout
-from keyplan.cli.jobs import stopped_by_signals, words_of
+from keyplan.cli.jobs import PaceOption, pace_of_option, stopped_by_signals, words_of
 from keyplan.cli.options import (
     ConfigOption,
     JsonOption,
@@ -289,14 +289,13 @@ def index_build_command(
     index: IndexArgument,
     *,
     at: LayoutOptions,
-    records_per_second: Annotated[
-        float | None, typer.Option("--records-per-second", metavar="N", help="At most so many.")
-    ] = None,
+    pace: PaceOption = None,
 ) -> None:
     """Build an index while the store is in use, verify it, and make it readable.
 
     The same command resumes a build that was interrupted.
     """
+    asked = pace_of_option(pace)
     with at.opened() as open_layout:
         open_layout.bound.spec.item(index)
 
@@ -313,7 +312,7 @@ def index_build_command(
                 open_layout.store,
                 open_layout.bound,
                 index,
-                records_per_second=records_per_second,
+                pace=asked,
                 stop=stop,
                 command=_building(context),
                 progress=shown.told,

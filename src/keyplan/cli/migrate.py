@@ -9,18 +9,16 @@ import typer
 
 from keyplan.cli.diff import DropOption, RenameOption, plain_change, renames_of_option
 from keyplan.cli.failures import agreed, end_with_findings
-from keyplan.cli.jobs import stopped_by_signals, words_of
+from keyplan.cli.jobs import PaceOption, pace_of_option, stopped_by_signals, words_of
 from keyplan.cli.migration_plans import (
     FOLDER,
     AcceptOption,
     FileSource,
     FolderOption,
-    PaceOption,
     Planned,
     PlanOptions,
     PlanSource,
     bound_at,
-    pace_of_option,
 )
 from keyplan.cli.migration_reports import print_clean_up, print_report, print_rollback, print_trial
 from keyplan.cli.migration_status import status_of

@@ -11,8 +11,7 @@ import typer
 from keyplan.cli.diff import DropOption, RenameOption, renames_of_option
 from keyplan.cli.options import layout_of_option, root_parameters
 from keyplan.engine import Engine, MemoryEngine
-from keyplan.errors import InvalidArgumentError, InvalidInputError
-from keyplan.jobs import Pace
+from keyplan.errors import InvalidInputError
 from keyplan.layout import BoundLayout, Layout, layout_class_of
 from keyplan.maintenance import (
     Conversion,
@@ -31,12 +30,10 @@ __all__ = [
     "AcceptOption",
     "FileSource",
     "FolderOption",
-    "PaceOption",
     "PlanOptions",
     "PlanSource",
     "Planned",
     "bound_at",
-    "pace_of_option",
 ]
 
 FOLDER: Final = Path("migrations")
@@ -55,12 +52,6 @@ AcceptOption = Annotated[
 FolderOption = Annotated[
     Path | None,
     typer.Option("--folder", metavar="FOLDER", help=f"The migration files; {FOLDER} by default.", show_default=False),
-]
-
-
-PaceOption = Annotated[
-    str | None,
-    typer.Option("--pace", metavar="N", help="At most N records a second; or N% of the time.", show_default=False),
 ]
 
 
@@ -253,18 +244,6 @@ PlanSource = OptionSource | FileSource
 def bound_at(layout: type[Layout], parameter: list[str] | None, config: Path | None) -> BoundLayout:
     """Bind a layout to the root that --parameter names, where its root has them. Raises the errors of `root_parameters`."""
     return layout.bound(**root_parameters(layout, _known(layout, parameter), config))
-
-
-def pace_of_option(given: str | None) -> Pace | None:
-    """Read `--pace`: records a second, or the share of the time that is worked. Raises InvalidInputError."""
-    if given is None:
-        return None
-    number, percent = given.removesuffix("%"), given.endswith("%")
-    try:
-        return Pace(share=float(number) / 100) if percent else Pace(float(number))
-    except (ValueError, InvalidArgumentError) as error:
-        problem = f"{given!r} is neither a number of records a second, above 0, nor a share as in 25%, at most 100%"
-        raise InvalidInputError(source="--pace", problem=problem) from error
 
 
 def conversions_of_option(given: list[str] | None) -> dict[str, Conversion]:

@@ -10,7 +10,7 @@ import typer
 
 from keyplan.cli.failures import FINDINGS, agreed, end_with_findings, print_hint
 from keyplan.cli.items import LayoutOptions
-from keyplan.cli.jobs import stopped_by_signals, words_of
+from keyplan.cli.jobs import PaceOption, pace_of_option, stopped_by_signals, words_of
 from keyplan.cli.options import (
     SETTINGS_FILE,
     ConfigOption,
@@ -25,6 +25,7 @@ from keyplan.cli.options import (
 from keyplan.cli.output import print_answer, print_grid, print_json, print_text, progress_bar
 from keyplan.engine import KeyRange
 from keyplan.errors import InvalidInputError
+from keyplan.jobs import Pace
 from keyplan.layout import shown_key
 from keyplan.maintenance import RotationReport, SecretCounts, open_secrets, rotate_secrets, secret_counts
 from keyplan.secret_keys import KEY_BYTES, add_secret_key
@@ -108,19 +109,16 @@ def _plain(counts: SecretCounts) -> dict[str, Any]:
     }
 
 
-RateOption = Annotated[float | None, typer.Option("--records-per-second", metavar="N", help="At most so many.")]
-
-
 @secrets_app.command("rotate")
 @spread
 def rotate_command(
-    context: typer.Context, *, at: LayoutOptions, records_per_second: RateOption = None, json: JsonOption = False
+    context: typer.Context, *, at: LayoutOptions, pace: PaceOption = None, json: JsonOption = False
 ) -> None:
     """Seal the secrets of all records with the current key, those in clear too, while the store is in use.
 
     The same command resumes a rotation that was interrupted. Exit code 1 when records are left that do not open.
     """
-    report = _carried_out(context, at, rotate_secrets, records_per_second)
+    report = _carried_out(context, at, rotate_secrets, pace_of_option(pace))
     _print_report(report, f"sealed anew with {report.key_id}", json=json)
 
 
@@ -130,7 +128,7 @@ def open_command(
     context: typer.Context,
     *,
     at: LayoutOptions,
-    records_per_second: RateOption = None,
+    pace: PaceOption = None,
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -141,14 +139,14 @@ def open_command(
     """
     if not agreed("Whoever reads the store's bytes can read its secrets then. Open them?", is_agreed=yes):
         return
-    _print_report(_carried_out(context, at, open_secrets, records_per_second), "opened", json=json)
+    _print_report(_carried_out(context, at, open_secrets, pace_of_option(pace)), "opened", json=json)
 
 
 def _carried_out(
     context: typer.Context,
     at: LayoutOptions,
     carry_out: Callable[..., RotationReport],
-    records_per_second: float | None,
+    pace: Pace | None,
 ) -> RotationReport:
     keys = secrets_of_option(at.secrets, at.config)
     replaced = {} if keys is None else {"secrets": keys.from_any_folder()}
@@ -168,7 +166,7 @@ def _carried_out(
             return carry_out(
                 open_layout.store,
                 open_layout.layout,
-                records_per_second=records_per_second,
+                pace=pace,
                 stop=stop,
                 command=words_of(context, replaced=replaced),
                 progress=shown.told,

@@ -14,13 +14,15 @@ from keyplan.jobs.batches import (
     size_of,
 )
 from keyplan.jobs.job import JOB_BYTES_MAX, NO_CONDITIONS, Conditions, FixedConditions, Held, Job, Seen, as_read, look
-from keyplan.jobs.pace import UNSTOPPED, Pace, Progress, Stop, StopCheck, Teller
+from keyplan.jobs.pace import UNPACED, UNSTOPPED, Pace, Progress, Stop, StopCheck, Teller
 from keyplan.jobs.record import Holder, JobRecord, begun, command_line, kept_command, this_process
+from keyplan.jobs.yielding import YieldingPace
 
 __all__ = [
     "BATCH_KEYS_MAX",
     "JOB_BYTES_MAX",
     "NO_CONDITIONS",
+    "UNPACED",
     "UNSTOPPED",
     "CommitRoom",
     "Conditions",
@@ -36,6 +38,7 @@ __all__ = [
     "Stop",
     "StopCheck",
     "Teller",
+    "YieldingPace",
     "as_read",
     "batch_of",
     "batches_of",

@@ -27,7 +27,7 @@ from keyplan.engine import (
     utc_time,
 )
 from keyplan.errors import CommitConflictError, CommitOutcomeUnknownError, CorruptionError, KeyplanError
-from keyplan.jobs.pace import UNSTOPPED, StopCheck
+from keyplan.jobs.pace import UNPACED, UNSTOPPED, Pace, StopCheck
 from keyplan.jobs.record import JobRecord
 
 __all__ = ["JOB_BYTES_MAX", "NO_CONDITIONS", "Conditions", "FixedConditions", "Held", "Job", "Seen", "as_read", "look"]
@@ -115,7 +115,8 @@ class Job(Generic[R]):
 
     `lost` makes the error that says that somebody else has the work, of a sentence. `conditions` are further guards of
     every commit. With `is_shared` others may hold the same record, and it is not changed to tell how far the work is.
-    `stops` is looked at before each commit but the last: work that is told to stop leaves its record, and ends there.
+    `stops` is looked at before each commit but the last: work that is told to stop leaves its record, and ends there. `pace` is
+    told of each commit; the work spends its batches there.
     """
 
     def __init__(
@@ -129,11 +130,13 @@ class Job(Generic[R]):
         clock: Clock = SYSTEM_CLOCK,
         is_shared: bool = False,
         stops: StopCheck = UNSTOPPED,
+        pace: Pace = UNPACED,
     ) -> None:
         assert seen.record is not None
         self.engine = engine
         self.record: R = seen.record
         self.stops = stops
+        self.pace = pace
         self._seen = seen
         self._form = form
         self._lost = lost
@@ -162,7 +165,9 @@ class Job(Generic[R]):
         """
         put = Put(seen.key, form.encode(record))
         engine.commit(Commit((seen.held.guard, *guards), (put, *mutations), seen.epoch))
-        return cls(engine, _written(engine, seen.key, record, form), form, lost=lost, **options)
+        job = cls(engine, _written(engine, seen.key, record, form), form, lost=lost, **options)
+        job.pace.committed()
+        return job
 
     @property
     def held(self) -> Held:
@@ -225,6 +230,7 @@ class Job(Generic[R]):
             try:
                 # Why the record's epoch: what was seen since was seen in it, or it is over, and the commit is refused.
                 self.engine.commit(Commit((held.guard, *self._conditions.guards(), *guards), mutations, held.epoch))
+                self.pace.committed()
             except CommitOutcomeUnknownError:
                 # Why again: the same bytes at the same keys, under a guard that no later work leaves standing; should the lost
                 # one arrive late, it changes nothing or is refused.

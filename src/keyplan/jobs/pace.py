@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from keyplan.engine import SYSTEM_CLOCK, Clock, SystemPause
 from keyplan.errors import InvalidArgumentError, StoppedError
 
-__all__ = ["UNSTOPPED", "Pace", "Progress", "Stop", "StopCheck", "Teller"]
+__all__ = ["UNPACED", "UNSTOPPED", "Pace", "Progress", "Stop", "StopCheck", "Teller"]
 
 T = TypeVar("T")
 
@@ -105,6 +105,9 @@ class Pace:
         self._sleep = sleep
         self._since = clock.monotonic()
 
+    def committed(self, count: int = 1) -> None:
+        """Note commits that the work has made: a pace that looks at others tells theirs from these."""
+
     def spend(self, count: int, stop: Stop = UNSTOPPED) -> None:
         """Wait for what is left of the time that so many take, of which the doing of them has taken its part.
 
@@ -114,10 +117,18 @@ class Pace:
             return
         took = self._clock.monotonic() - self._since
         wait = max(count * self._seconds_each - took, took * self._idle)
-        if wait > 0 and self._sleep is not None:
-            self._sleep(wait)
-            wait = 0
-        while wait > 0 and not stop.is_set():
-            SystemPause.wait(min(wait, _LOOK_SECONDS))
-            wait -= _LOOK_SECONDS
+        if wait > 0:
+            self._wait(wait, stop)
         self._since = self._clock.monotonic()
+
+    def _wait(self, seconds: float, stop: Stop) -> None:
+        if self._sleep is not None:
+            self._sleep(seconds)
+            return
+        while seconds > 0 and not stop.is_set():
+            SystemPause.wait(min(seconds, _LOOK_SECONDS))
+            seconds -= _LOOK_SECONDS
+
+
+UNPACED: Final = Pace()
+"""As fast as it goes."""

@@ -16,8 +16,6 @@ from typing import Final, NamedTuple, TypeAlias
 from msgspec import structs
 
 from keyplan.engine import (
-    SYSTEM_CLOCK,
-    Clock,
     Commit,
     Entry,
     Guard,
@@ -43,6 +41,7 @@ from keyplan.jobs import (
     Stop,
     StopCheck,
     Teller,
+    YieldingPace,
     as_read,
     batch_of,
     halved,
@@ -88,14 +87,11 @@ def build_index(
     layout: Layout | BoundLayout,
     name: str,
     *,
-    records_per_second: float | None = None,
     along: Sequence[Mutation] = (),
     stop: Stop | None = None,
     command: Sequence[str] = (),
     progress: Callable[[Progress], None] | None = None,
     backoff: Backoff | None = None,
-    clock: Clock = SYSTEM_CLOCK,
-    sleep: Callable[[float], object] | None = None,
     pace: Pace | None = None,
 ) -> BuildReport:
     """Build an index that `prepare_index` made write-only, verify it, and make it readable.
@@ -106,17 +102,17 @@ def build_index(
     another definition of the index begins anew; of two builders with two definitions the later one goes on.
 
     When two records claim one unique entry the index stays unreadable, and the report names them: change one of the two and
-    call this again. `records_per_second` bounds the pace of this builder, or `pace`; `progress` is called after each batch, and
-    counts what all builders together have gone through. When `stop` is set this builder ends between two batches, with
-    StoppedError. `along` is written in the commit that makes the index readable, if this builder makes it. `command` are the
-    words behind `keyplan` that go on with the build, for who looks at the store's jobs.
+    call this again. `pace` is that of this builder: without one it gives way to other writers (`YieldingPace`), `Pace()` is as
+    fast as it goes. `progress` is called after each batch, and counts what all builders together have gone through. When `stop`
+    is set this builder ends between two batches, with StoppedError. `along` is written in the commit that makes the index
+    readable, if this builder makes it. `command` are the words behind `keyplan` that go on with the build, for who looks at the
+    store's jobs.
 
-    Raises InvalidInputError when the index is readable already, InvalidArgumentError for no pace, UnknownNameError,
-    TargetTakenError when somebody builds the index by another definition meanwhile, or has built it, EngineError,
-    CommitOutcomeUnknownError.
+    Raises InvalidInputError when the index is readable already, UnknownNameError, TargetTakenError when somebody builds the
+    index by another definition meanwhile, or has built it, EngineError, CommitOutcomeUnknownError.
     """
     bound = bound_layout_of(layout)
-    pace = pace or Pace(records_per_second, clock=clock, sleep=sleep, argument="records_per_second")
+    pace = pace or YieldingPace(store.engine)
     index = index_named(bound, name)
     stops = StopCheck(stop, f"the build of {name}")
     builder = _Builder(store, bound, index, pace, stops, kept_command(command), progress, backoff or Backoff())
@@ -272,6 +268,7 @@ class _Builder:
     def _replace(self, seen: IndexStateRead, state: IndexState | None, along: tuple[Mutation, ...] = ()) -> None:
         try:
             replace_index_state(self._engine, self._index, seen, state, along=along)
+            self._pace.committed()
         except CommitConflictError as error:
             raise _LostError from error
 
@@ -300,6 +297,7 @@ class _Builder:
         with ended_lease_is_conflict():
             for _, commit in joined(due.commits, CommitRoom.of(self._engine.profile)):
                 self._engine.commit(commit)
+                self._pace.committed()
                 self._entries_written += len(commit.mutations)
         self._unfit += len(due.unfit)
         for finding in due.contested:
@@ -315,6 +313,7 @@ class _Builder:
         own = [finding for finding in found if finding.item == self._index.name and finding.kind.is_repairable]
         repairs = plan_repairs(self._store, self._bound, own)
         outcomes = carry_out(self._store, self._bound, repairs, backoff=self._backoff)
+        self._pace.committed(sum(outcome.result is RepairResult.REPAIRED for outcome in outcomes))
         return sum(outcome.result is RepairResult.CONTENDED for outcome in outcomes)
 
 

@@ -29,6 +29,7 @@ from keyplan.jobs import (
     Stop,
     StopCheck,
     Teller,
+    YieldingPace,
     as_read,
     batch_of,
     begun,
@@ -176,13 +177,12 @@ def rotate_secrets(
     store: Store,
     layout: Layout,
     *,
-    records_per_second: float | None = None,
     stop: Stop | None = None,
     command: Sequence[str] = (),
     progress: Callable[[Progress], object] | None = None,
     backoff: Backoff | None = None,
     clock: Clock = SYSTEM_CLOCK,
-    sleep: Callable[[float], object] | None = None,
+    pace: Pace | None = None,
 ) -> RotationReport:
     """Seal the secrets of all records of a layout with the current key of the store's keys, those in clear too.
 
@@ -191,20 +191,19 @@ def rotate_secrets(
     not known, is named in the report and left as it is. Nothing else of a record changes, not a byte; watches see a change.
 
     One process does it. Interrupted, it goes on where it was when this is called again with the same current key, for the same
-    secrets of the layout; otherwise it begins anew. When `stop` is set it ends between two batches, with StoppedError.
-    `records_per_second` bounds the pace;
-    `progress` is called after each batch; `command` are the words behind `keyplan` that go on with it, for who looks at the
-    store's jobs.
+    secrets of the layout; otherwise it begins anew. When `stop` is set it ends between two batches, with StoppedError. Without
+    `pace` it gives way to other writers (`YieldingPace`). `progress` is called after each batch; `command` are the words behind
+    `keyplan` that go on with it, for who looks at the store's jobs.
 
-    Raises InvalidInputError for a store without keys, InvalidArgumentError for no pace, LayoutError for a table whose secrets
-    cannot be sealed, TargetTakenError when another process has taken the rotation over, EngineError.
+    Raises InvalidInputError for a store without keys, LayoutError for a table whose secrets cannot be sealed, TargetTakenError
+    when another process has taken the rotation over, EngineError.
     """
     cipher, bound = _keys_of(store, layout, "seal")
     rotation = _Rotation(
         store.engine,
         bound,
         _Sealing(cipher.current),
-        Pace(records_per_second, clock=clock, sleep=sleep, argument="records_per_second"),
+        pace or YieldingPace(store.engine),
         StopCheck(stop, f"the rotation of the secrets of {bound.name}"),
         Teller(progress),
         backoff or Backoff(),
@@ -216,13 +215,12 @@ def open_secrets(
     store: Store,
     layout: Layout,
     *,
-    records_per_second: float | None = None,
     stop: Stop | None = None,
     command: Sequence[str] = (),
     progress: Callable[[Progress], object] | None = None,
     backoff: Backoff | None = None,
     clock: Clock = SYSTEM_CLOCK,
-    sleep: Callable[[float], object] | None = None,
+    pace: Pace | None = None,
 ) -> RotationReport:
     """Leave the secrets of all records of a layout in clear, as a store without keys writes them.
 
@@ -234,7 +232,7 @@ def open_secrets(
         store.engine,
         bound,
         _Opening(),
-        Pace(records_per_second, clock=clock, sleep=sleep, argument="records_per_second"),
+        pace or YieldingPace(store.engine),
         StopCheck(stop, f"the opening of the secrets of {bound.name}"),
         Teller(progress),
         backoff or Backoff(),
@@ -321,7 +319,7 @@ class _Rotation:
         fresh = SecretRotation(key_id=key_id, places=_places_of(tables))
         is_same = earlier is not None and (earlier.key_id, earlier.places) == (key_id, fresh.places)
         record = earlier if earlier is not None and is_same else fresh
-        begin = partial(Job[SecretRotation].begin, lost=self._lost, clock=clock, stops=self._stops)
+        begin = partial(Job[SecretRotation].begin, lost=self._lost, clock=clock, stops=self._stops, pace=self._pace)
         try:
             job = begin(self._engine, seen, begun(record, command=command, clock=clock), table.form)
         except CommitConflictError as error:

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from keyplan.engine import Commit, Engine, KeyRange, ended_lease_is_conflict
 from keyplan.errors import CommitConflictError, CorruptionError, EngineLimitError
-from keyplan.jobs import BATCH_KEYS_MAX, JOB_BYTES_MAX, CommitRoom, Lookup, Pace, batch_of, batches_of, halved, joined
+from keyplan.jobs import BATCH_KEYS_MAX, JOB_BYTES_MAX, CommitRoom, Lookup, batch_of, batches_of, halved, joined
 from keyplan.layout import shown_key
 from keyplan.maintenance.migration.decision import Decision, contested
 from keyplan.maintenance.migration.marks import mark_range, marks_in
@@ -98,12 +98,15 @@ class Decider(Protocol):
 
 
 class Batches:
-    """Decides about records, many in one snapshot, and commits what follows, many in one commit, for one run."""
+    """Decides about records, many in one snapshot, and commits what follows, many in one commit, for one run, at its pace.
 
-    def __init__(self, run: Run, backoff: Backoff, pace: Pace | None = None) -> None:
+    `is_counted`: its records count for a pace of so many a second; others do so when they are decided about again.
+    """
+
+    def __init__(self, run: Run, backoff: Backoff, *, is_counted: bool = True) -> None:
         self._run = run
-        self._pace = pace
         self._backoff = backoff
+        self._is_counted = is_counted
 
     def decide(self, decider: Decider, old_keys: Sequence[bytes]) -> list[Decision]:
         """Decide about each record and carry it out; in ever smaller batches where a writer came between."""
@@ -117,8 +120,7 @@ class Batches:
                 again = [old_keys[place] for place in places]
                 for place, decision in zip(places, self._again(decider, again), strict=True):
                     decisions[place] = decision
-        if self._pace is not None:
-            self._pace.spend(len(old_keys), self._run.stops)
+        self._run.pace.spend(len(old_keys) if self._is_counted else 0, self._run.stops)
         return decisions
 
     def _looked(self, decider: Decider, old_keys: Sequence[bytes]) -> list[Decision]:

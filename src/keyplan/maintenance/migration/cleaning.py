@@ -144,7 +144,7 @@ class _Cleaning:
         run.commit(record=at_stage(run.record, TableStage.CONTRACTING, work.name))
         limits = Limits.of(self._engine.profile)
         remover = Remover(self._plan.id, work.route, limits, takes_vanished=self._takes_vanished(work.name))
-        carrying, removing = self._context.batches(run, is_paced=False), self._context.batches(run)
+        carrying, removing = self._context.batches(run, is_counted=False), self._context.batches(run)
         for units in self._context.stops.each(unit_batches(self._engine, work.route)):
             # Why first: what was written since it was verified is carried over.
             carried = carrying.decide(merger, units.units)

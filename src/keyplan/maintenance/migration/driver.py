@@ -95,7 +95,8 @@ def migrate(
     stop: when this is set the run ends between two commits, with StoppedError, and the migration goes on when this is called
         again.
     command: the words behind `keyplan` that give the plan again, `migrate` and a phase first, for who looks at the jobs.
-    pace: how fast records are gone through and indexes built; as fast as it goes without one.
+    pace: how fast records are gone through, verified and indexes built. Without one it gives way to other writers
+        (`YieldingPace`); `Pace()` is as fast as it goes.
 
     A migration that is paused (`pause_migration`) ends with StoppedError as well. Raises MigrationRefusedError when the plan
     has obstacles or the store is no longer as it was planned for, EngineError, CommitOutcomeUnknownError.
@@ -131,6 +132,7 @@ class _Run:
             is_switched=self._is_switched,
             command=given.command,
             stops=given.stops,
+            pace=given.pace,
         )
         for work in self._plan.tables:
             if work.is_moving:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import ParamSpec, Self, TypeVar
 
 from keyplan.engine import Engine
-from keyplan.jobs import Pace, Progress, Seen, Stop, StopCheck, Teller
+from keyplan.jobs import Pace, Progress, Seen, Stop, StopCheck, Teller, YieldingPace
 from keyplan.maintenance.migration.batching import Batches, gone_batches
 from keyplan.maintenance.migration.decision import CONTESTS_MAX, Contest, Decision
 from keyplan.maintenance.migration.marks import MigrationState, Stage, mark_key
@@ -35,7 +35,7 @@ class RunContext:
     stops: StopCheck
     command: Sequence[str]
     tell: Teller
-    pace: Pace | None
+    pace: Pace
     backoff: Backoff
 
     @classmethod
@@ -53,7 +53,9 @@ class RunContext:
     ) -> Self:
         """The context of an act, named as in "the clean-up of the migration", of what its caller gave."""
         stops = PauseCheck(store.engine, plan.id, stop, act)
-        return cls(store, plan, stops, command, Teller(progress), pace, backoff or Backoff())
+        return cls(
+            store, plan, stops, command, Teller(progress), pace or YieldingPace(store.engine), backoff or Backoff()
+        )
 
     @property
     def engine(self) -> Engine:
@@ -75,11 +77,11 @@ class RunContext:
         Raises StoppedError, CommitConflictError.
         """
         self.stops.check()
-        return take_over(self.engine, seen, stage, self.command, self.stops, remembered)
+        return take_over(self.engine, seen, stage, self.command, self.stops, self.pace, remembered)
 
-    def batches(self, run: Run, *, is_paced: bool = True) -> Batches:
+    def batches(self, run: Run, *, is_counted: bool = True) -> Batches:
         """Who decides about many records, and commits what follows, for a run."""
-        return Batches(run, self.backoff, self.pace if is_paced else None)
+        return Batches(run, self.backoff, is_counted=is_counted)
 
     def merger(self, work: TableWork, *, is_switched: bool) -> Merger:
         """Who decides about the units of a table."""
@@ -105,4 +107,4 @@ class RunContext:
 
     def verified(self) -> list[Verification]:
         """Compare both sides of everything that moves. Raises StoppedError."""
-        return [verify_table(self.engine, self.plan.id, work, self.stops) for work in self.moving]
+        return [verify_table(self.engine, self.plan.id, work, self.stops, self.pace) for work in self.moving]

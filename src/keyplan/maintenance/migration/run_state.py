@@ -25,7 +25,7 @@ from keyplan.engine import (
     utc_time,
 )
 from keyplan.errors import MigrationRefusedError, StoppedError
-from keyplan.jobs import UNSTOPPED, Held, Job, JobRecord, Seen, StopCheck, as_read, begun, operations_max
+from keyplan.jobs import UNPACED, UNSTOPPED, Held, Job, JobRecord, Pace, Seen, StopCheck, as_read, begun, operations_max
 from keyplan.layout import BoundIndex, BoundLayout, shown_key
 from keyplan.maintenance.claims import standing_claims
 from keyplan.maintenance.definitions import index_definition, table_definition
@@ -133,6 +133,7 @@ def begin_run(
     is_switched: bool,
     command: Sequence[str] = (),
     stops: StopCheck = UNSTOPPED,
+    pace: Pace = UNPACED,
 ) -> Run:
     """Begin the migration in one commit, with the states of the indexes that it will build; or find it begun.
 
@@ -151,8 +152,8 @@ def begin_run(
             if state.stage == Stage.ROLLING_BACK:
                 raise MigrationRefusedError(obstacles=(_ROLLING_BACK,))
             if is_switched:
-                return take_over(engine, seen, stage, command, stops, switched(plan, snapshot))
-            return Job(engine, seen, STATE_FORM, lost=_taken_over, is_shared=True, stops=stops)
+                return take_over(engine, seen, stage, command, stops, pace, switched(plan, snapshot))
+            return Job(engine, seen, STATE_FORM, lost=_taken_over, is_shared=True, stops=stops, pace=pace)
         remembered = switched(plan, snapshot) if is_switched else began(plan, snapshot)
         guards, mutations = _beginning(plan, state, snapshot, remembered)
     # Why: marks of an earlier time, left by a run that died at its end, would tell of records that are others by now.
@@ -171,7 +172,7 @@ def begin_run(
     for root in sorted({plan.old.root, plan.new.root}):
         mutations.append(Put(turn_key(root), encoded(RootTurn(root, plan.id, record.run))))
     begin = partial(Job.begin, engine, seen, record, STATE_FORM, lost=_taken_over, is_shared=not is_switched)
-    return begin(mutations=mutations, guards=guards, stops=stops)
+    return begin(mutations=mutations, guards=guards, stops=stops, pace=pace)
 
 
 def refuse_readers(run: Run, index: BoundIndex, entry: Entry | None) -> None:
@@ -187,6 +188,7 @@ def take_over(
     stage: Stage,
     command: Sequence[str] = (),
     stops: StopCheck = UNSTOPPED,
+    pace: Pace = UNPACED,
     remembered: Remembered = NOTHING_REMEMBERED,
 ) -> Run:
     """Let this run have the migration alone, and write down with it what is `remembered`.
@@ -195,7 +197,7 @@ def take_over(
     """
     assert seen.record is not None
     record = begun(seen.record, command=command, stage=stage)
-    begin = partial(Job.begin, engine, seen, record, STATE_FORM, lost=_taken_over, stops=stops)
+    begin = partial(Job.begin, engine, seen, record, STATE_FORM, lost=_taken_over, stops=stops, pace=pace)
     return begin(mutations=remembered.mutations, guards=remembered.guards)
 
 

@@ -26,6 +26,7 @@ def swept(
         for start in range(0, len(own), most):
             count += backoff.until_committed(partial(removed, run, own[start : start + most]))
         told(len(own))
+        run.pace.spend(len(batch), run.stops)
     return count
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from keyplan.engine import Engine, Entry, KeyRange
-from keyplan.jobs import Lookup, StopCheck, read_batches
+from keyplan.jobs import UNPACED, Lookup, Pace, StopCheck, read_batches
 from keyplan.maintenance.migration.functions import UNREADABLE, Converted
 from keyplan.maintenance.migration.marks import digest_of, mark_key
 from keyplan.maintenance.migration.plan import TableWork
@@ -58,14 +58,17 @@ class Verification:
         return self.expected == self.found and not self.missing and not self.entries_missing
 
 
-def verify_table(engine: Engine, migration: bytes, work: TableWork, stops: StopCheck) -> Verification:
+def verify_table(
+    engine: Engine, migration: bytes, work: TableWork, stops: StopCheck, pace: Pace = UNPACED
+) -> Verification:
     """Compare the old records of a route with the new ones, batch by batch, each batch in one snapshot.
 
     Raises StoppedError.
     """
     verifier = _Verifier(migration, work)
+    rest = partial(pace.spend, stop=stops)
     for place, source in enumerate(work.route.sources):
-        for batch, snapshot in stops.each(read_batches(engine, KeyRange(*source.keys.range(())))):
+        for batch, snapshot in stops.each(read_batches(engine, KeyRange(*source.keys.range(())), done=rest)):
             read = Lookup(snapshot, is_near=engine.profile.has_local_reads)
             read.add(batch)
             units = list(units_of(work.route, place, batch, read))
