@@ -45,6 +45,7 @@ _ALONE: Final = "alone, the pace off"
 _AT_ITS_PACE: Final = "alone"
 _BESIDE: Final = "beside a writer"
 _WRITER: Final = "the writer beside it"
+_WRITER_TO_RESTS: Final = "the writer beside it, at all times"
 _AGAINST: Final = {_AT_ITS_PACE: "the same with the pace off", _WRITER: "the writer alone"}
 """What is compared with what; all else with a copy."""
 _REQUESTS: Final = re.compile(r'^grpc_server_handled_total\{.*grpc_method="(?:Range|Txn)".*\} (\S+)$', re.MULTILINE)
@@ -88,14 +89,19 @@ class _Place(NamedTuple):
 
 
 class _Rests:
-    """What a pace that gives way rests."""
+    """When a pace that gives way rests."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.spans: list[tuple[float, float]] = []
+
+    @property
+    def seconds(self) -> float:
+        return sum(end - start for start, end in self.spans)
 
     def __call__(self, seconds: float) -> None:
-        self.seconds += seconds
+        start = monotonic()
         sleep(seconds)
+        self.spans.append((start, monotonic()))
 
 
 class _Times(NamedTuple):
@@ -165,25 +171,33 @@ def _measured(extent: Extent, place: _Place, change: _Change) -> Iterator[Result
         note(_ALONE, place.records / migrated.counting(place), place.records / copied.counting(place))
         note(_AT_ITS_PACE, place.records / yielding.counting(place), place.records / migrated.counting(place))
         for rests, name in ((_Rests(), ""), (None, ", the pace off")):
-            seconds, before, meanwhile = _beside(extent, place, change, rests)
+            seconds, before, meanwhile, resting = _beside(extent, place, change, rests)
             note(f"{_BESIDE}{name}", place.records / seconds, place.records / copied.by_clock)
             note(f"{_WRITER}{name}", meanwhile, before)
+            if resting:
+                note(_WRITER_TO_RESTS, meanwhile, resting)
         requests.append(asked * _BATCH / place.records)
     for variant, taken in found.items():
         rates, ratios = (list(column) for column in zip(*taken, strict=True))
         yield of_rates(
             place.benchmark,
             f"{change.name}: {variant}",
-            against=_COPY if variant == _ALONE else _AGAINST.get(variant.partition(",")[0], _COPY),
+            against=_against(variant),
             rates=rates,
             ratios=ratios,
             size=place.records,
-            aim=_AIM if variant == _WRITER else None,
+            aim=_AIM if variant in (_WRITER, _WRITER_TO_RESTS) else None,
         )
     if any(requests):
         yield single(
             place.benchmark, f"{change.name}: requests for {_BATCH} records", requests, unit="", size=place.records
         )
+
+
+def _against(variant: str) -> str:
+    # Why the rests: they lie between the work, so that what else the machine does falls on both.
+    own = {_ALONE: _COPY, _WRITER_TO_RESTS: "the writer in the rests"}
+    return own.get(variant) or _AGAINST.get(variant.partition(",")[0], _COPY)
 
 
 @contextmanager
@@ -207,8 +221,8 @@ def _migrated(place: _Place, change: _Change, rests: _Rests | None) -> tuple[_Ti
         return _Times(times.by_clock, times.by_work + (rests.seconds if rests else 0)), place.requests() - before
 
 
-def _beside(extent: Extent, place: _Place, change: _Change, rests: _Rests | None) -> tuple[float, float, float]:
-    """Migrate beside a writer: return the seconds, the writer's speed alone before and after, and meanwhile."""
+def _beside(extent: Extent, place: _Place, change: _Change, rests: _Rests | None) -> tuple[float, ...]:
+    """Migrate beside a writer: return the seconds, the writer's speed alone before and after, meanwhile, and in the rests."""
     seconds = max(_ALONE_SECONDS_MIN, _ALONE_SECONDS * extent.amount.share)
     with _filled(place) as pair:
         migration = _migration(change, pair.engine, rests)
@@ -218,7 +232,8 @@ def _beside(extent: Extent, place: _Place, change: _Change, rests: _Rests | None
                 act()
                 moments.append(monotonic())
     begun, start, end, ended = moments
-    return end - start, writer.rate((begun, start), (end, ended)), writer.rate((start, end))
+    resting = writer.rate(*rests.spans) if rests is not None and rests.seconds else 0.0
+    return end - start, writer.rate((begun, start), (end, ended)), writer.rate((start, end)), resting
 
 
 def _migration(change: _Change, engine: Engine, rests: _Rests | None) -> Callable[[], object]:

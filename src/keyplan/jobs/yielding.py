@@ -22,8 +22,11 @@ _SHARE_MIN: Final = _LOSS
 _SHARE_MAX: Final = 0.75
 """Why not all of the time: how they do while the job rests has to be seen."""
 
-_SHARE_FIRST: Final = 0.5
-"""When others are seen that were not before. Why the half: how they do without the job is not known yet, and seen best so."""
+_SHARE_FIRST: Final = 0.2
+"""When others are seen that were not before. Why little: how they do without the job is not known yet."""
+
+_SHARE_GROWTH: Final = 1.2
+"""By how much the share may grow from one rest to the next. Why: in a moment of noise others seem to lose too little."""
 
 _WORK_SECONDS: Final = 0.05
 """How long the job works at least between two looks. Why: a look may be a request, and then is a hundredth of it."""
@@ -35,8 +38,8 @@ _PROBE_SECONDS: Final = 0.005
 _PROBED_EVERY_SECONDS: Final = 1.0
 """A job that saw nobody rests so long after so much work. Why: others may stand still all the time that it works."""
 
-_KEPT: Final = 0.8
-"""How much of what was counted still counts after another work and rest: some ten of them say how it is now."""
+_KEPT: Final = 0.9
+"""How much of what was counted still counts after another work and rest: some twenty of them say how it is now."""
 
 _GONE_SECONDS: Final = 0.2
 """When nobody commits in so long a rest, nor in the work before it, the others are gone; what was counted of them is past."""
@@ -79,13 +82,14 @@ class YieldingPace(Pace):
         self._own = 0
         self._unrested = 0.0
         self._at_work, self._at_rest = _Tally(), _Tally()
+        self._share: float | None = None
 
     def committed(self, count: int = 1) -> None:
         self._own += count
 
     def spend(self, count: int, stop: Stop = UNSTOPPED) -> None:
         worked = self._clock.monotonic() - self._since
-        if worked < _WORK_SECONDS:
+        if worked < _WORK_SECONDS and self._revision is not None:
             return
         before, own, self._own = self._revision, self._own, 0
         self._revision = self._looked()
@@ -97,20 +101,20 @@ class YieldingPace(Pace):
     def _due(self, worked: float) -> float:
         """Return how long to rest after so much work."""
         self._unrested += worked
-        share = self._share()
-        if share is None:
+        wanted = self._wanted()
+        if wanted is None:
+            self._share = None
             return _PROBE_SECONDS if self._unrested >= _PROBED_EVERY_SECONDS else 0.0
+        self._share = share = _SHARE_FIRST if self._share is None else min(wanted, self._share * _SHARE_GROWTH)
         return min(worked * (1 - share) / share, _REST_SECONDS_MAX)
 
-    def _share(self) -> float | None:
-        """Return the share of the time to work; None when nobody else is there."""
+    def _wanted(self) -> float | None:
+        """Return the share of the time at which others lose what they may; None when nobody else is there."""
         work, rest = self._at_work, self._at_rest
         # Why more than one: one is no rate. In a rest it counts all the same: it is short, and shows who stands still at work.
         at_work = work.rate if work.commits > 1 else 0.0
         if max(at_work, rest.rate) < _COMMITS_PER_SECOND_MIN:
             return None
-        if rest.seconds < _PROBE_SECONDS:
-            return _SHARE_FIRST
         if not rest.commits:
             return _SHARE_MAX  # Why: nobody commits but while it works, so it keeps nobody from it.
         # Why less by half of what chance makes of so few: who is in doubt gives way.
