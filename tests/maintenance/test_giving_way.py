@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from keyplan.engine import MemoryEngine
-from keyplan.jobs import Pace, Stop, YieldingPace
+from keyplan.jobs import UNSTOPPED, Pace, YieldingPace
 from keyplan.maintenance import (
     build_index,
     clean_up_migration,
@@ -15,6 +15,7 @@ from keyplan.maintenance import (
     roll_back_migration,
     rotate_secrets,
 )
+from keyplan.maintenance.migration.verify import verify_table
 from keyplan.store import Store
 from keyplan.testing.faults import FakeClock
 from tests.maintenance.evolving import ENLARGED, NO_WAIT, Moved, Old, Reindexed, Stated, fill, plan
@@ -31,17 +32,6 @@ class Hurried(FakeClock):
     def monotonic(self) -> float:
         self.advance(0.06)
         return super().monotonic()
-
-
-class Counted(Pace):
-    """Counts what is done at it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.done = 0
-
-    def spend(self, count: int, stop: Stop | None = None) -> None:
-        self.done += count
 
 
 def move(store: Store, pace: Pace) -> None:
@@ -94,13 +84,14 @@ def test_a_rotation_that_is_alone_does_not_take_its_own_commits_for_anothers() -
     assert max(rests, default=0) <= PROBE_SECONDS_MAX
 
 
-def test_a_clean_up_and_what_it_verifies_keep_to_the_pace() -> None:
+def test_what_is_verified_keeps_to_the_share_of_the_time() -> None:
+    rests: list[float] = []
     with MemoryEngine() as engine:
         store = Store(engine)
         fill(store, 200)
         own = plan(store, Old, Moved)
-        migrate(store, own, is_switched=True, backoff=NO_WAIT)
-        pace = Counted()
-        assert clean_up_migration(store, own, pace=pace, backoff=NO_WAIT).is_cleaned
-    # Each record is verified, looked at, removed, and its unique entry with it.
-    assert pace.done >= 3 * 200
+        assert migrate(store, own, is_switched=True, backoff=NO_WAIT).is_settled
+        work = next(work for work in own.tables if work.is_moving)
+        pace = Pace(share=0.5, clock=Hurried(), sleep=rests.append)
+        assert verify_table(engine, own.id, work, UNSTOPPED, pace).is_equal
+    assert len(rests) == 1, "two hundred records are a batch"

@@ -180,11 +180,11 @@ def batches_of(engine: Engine, key_range: KeyRange, keys_max: int = BATCH_KEYS_M
 
 
 def read_batches(
-    engine: Engine, key_range: KeyRange, keys_max: int = BATCH_KEYS_MAX, *, done: Callable[[int], object] = int
+    engine: Engine, key_range: KeyRange, keys_max: int = BATCH_KEYS_MAX, *, rest: Callable[[], object] = int
 ) -> Iterator[tuple[list[Entry], Snapshot]]:
     """Yield the entries of a range as `batches_of` does, each batch with its snapshot, for who looks at more in that state.
 
-    `done` is called with the number of entries after each batch, when its snapshot is closed: time to rest.
+    `rest` is called after each batch, when its snapshot is closed.
     """
     while not key_range.is_empty:
         with engine.snapshot() as snapshot:
@@ -192,7 +192,7 @@ def read_batches(
             if not batch:
                 return
             yield batch, snapshot
-        done(len(batch))
+        rest()
         key_range = KeyRange(batch[-1].key + b"\x00", key_range.end)
 
 

@@ -111,9 +111,10 @@ class Pace:
     def spend(self, count: int, stop: Stop = UNSTOPPED) -> None:
         """Wait for what is left of the time that so many take, of which the doing of them has taken its part.
 
+        None were done where something was only looked at: that takes its share of the time as well.
         An act that is told to stop waits no longer; it is not ended here.
         """
-        if not (self._seconds_each or self._idle) or not count:
+        if not (self._seconds_each * count or self._idle):
             return
         took = self._clock.monotonic() - self._since
         wait = max(count * self._seconds_each - took, took * self._idle)

@@ -66,9 +66,9 @@ def verify_table(
     Raises StoppedError.
     """
     verifier = _Verifier(migration, work)
-    rest = partial(pace.spend, stop=stops)
+    rest = partial(pace.spend, 0, stops)
     for place, source in enumerate(work.route.sources):
-        for batch, snapshot in stops.each(read_batches(engine, KeyRange(*source.keys.range(())), done=rest)):
+        for batch, snapshot in stops.each(read_batches(engine, KeyRange(*source.keys.range(())), rest=rest)):
             read = Lookup(snapshot, is_near=engine.profile.has_local_reads)
             read.add(batch)
             units = list(units_of(work.route, place, batch, read))
