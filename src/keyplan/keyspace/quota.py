@@ -26,8 +26,8 @@ Found = TypeVar("Found")
 _RECOUNT_SECONDS: Final = 1.0
 """Why: who writes to a full key space again and again must not make it be counted each time."""
 
-_LONG_COUNT_SECONDS: Final = 0.01
-"""Why: shorter ones hold up nobody, and a key space that they are of is nearly as well counted at once."""
+_LONG_COUNT_SECONDS: Final = 0.1
+"""Why: shorter ones hold up nobody for long, also where a busy machine makes them longer."""
 
 _PAUSES: Final = 3
 """How many times as long as it took no other count follows a long one."""
