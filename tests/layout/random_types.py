@@ -1,18 +1,19 @@
 """Random types of values, small changes of them, and values at the edges of what they take. No test is here."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import count
-from random import Random
+from random import Random, SystemRandom
 from types import ModuleType
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 import msgspec
 
-__all__ = ["Shape", "built", "changed_shape", "random_shape", "random_value", "without_defaults"]
+__all__ = ["Shape", "built", "changed_shape", "first_seed", "random_shape", "random_value", "without_defaults"]
 
 WHOLE_NUMBERS: Final = (
     -(2**60) - 1,
@@ -67,6 +68,13 @@ class Shape:
     is_positional: bool = False
     omits: bool = False
     holds_itself: bool = False
+
+
+def first_seed() -> int:
+    """Return where a search of random pairs begins: another place each time, and that of KEYPLAN_SEED where it is set."""
+    seed = int(os.environ.get("KEYPLAN_SEED") or SystemRandom().randrange(1 << 32))
+    print(f"KEYPLAN_SEED={seed}")  # shown by pytest when it fails
+    return seed
 
 
 # ---- made at random --------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import pytest
@@ -117,6 +117,13 @@ def test_a_loss_that_was_consented_to_by_name_is_none() -> None:
     (change,) = changes(Line, ShortLine, drops=["boxes.amount"])
     assert (change.code, change.impact, change.loses_values) == ("E10", Impact.READERS_FIRST, False)
     assert losses(Line, ShortLine, drops=["boxes", "amount", "other.amount"]) == ["boxes.amount"]
+
+
+@pytest.mark.parametrize("kind", [dict[Literal["a", "b", "c"], int], set[Literal["a", "b", "c"]]])
+def test_a_bound_of_what_cannot_be_longer_is_no_change(kind: Any) -> None:
+    for most, impacts in ((3, []), (2, [Impact.REWRITE])):
+        bounded = Annotated[kind, msgspec.Meta(max_length=most)]
+        assert [change.impact for change in changes(kind, bounded) if change.impact is not Impact.COMPATIBLE] == impacts
 
 
 def test_a_likely_rename_is_asked_for() -> None:

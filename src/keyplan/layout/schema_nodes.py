@@ -159,6 +159,13 @@ class SchemaNode:
         return least or 0, inf if most is None else most
 
     @cached_property
+    def items_most(self) -> float:
+        """The most items or fields that a value has: no key of a map, and no item of a set, is there twice."""
+        each = self.keys if self.is_map else self["items"] if self.content.get("uniqueItems") else None
+        words = None if each is None else each.words
+        return self.lengths[1] if words is None else min(self.lengths[1], len(words))
+
+    @cached_property
     def words(self) -> frozenset[str] | None:
         """The values of an enumeration, as `repr` writes them; None for other types."""
         if "const" in self.content:

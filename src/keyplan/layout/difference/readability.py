@@ -74,9 +74,9 @@ class Readability:
 
     def outside(self, wide: SchemaNode, narrow: SchemaNode) -> Verdict:
         """Return the verdict on two arrays or maps, whatever stands within them: their lengths and keys."""
-        own, other = wide.lengths, narrow.lengths
-        reads = own[0] <= other[0] and other[1] <= own[1]
-        is_folded = other[1] > 1 and bool(wide.content.get("uniqueItems")) and not narrow.content.get("uniqueItems")
+        most = narrow.items_most
+        reads = wide.lengths[0] <= narrow.lengths[0] and most <= wide.lengths[1]
+        is_folded = most > 1 and bool(wide.content.get("uniqueItems")) and not narrow.content.get("uniqueItems")
         keys = self._look(wide.keys, narrow.keys) if wide.is_map else _WHOLE
         return _all([Verdict(reads, not is_folded), keys])
 
