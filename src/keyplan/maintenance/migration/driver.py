@@ -63,9 +63,10 @@ class MigrationReport:
     built: list[str] = field(default_factory=list)
     resolved: int = 0
 
-    def count(self, outcome: Outcome) -> None:
-        """Count one record."""
-        self.counts[outcome.value] = self.counts.get(outcome.value, 0) + 1
+    def count(self, outcome: Outcome, records: int = 1) -> None:
+        """Count records to which the same was done."""
+        if records:
+            self.counts[outcome.value] = self.counts.get(outcome.value, 0) + records
 
 
 def migrate(
@@ -196,15 +197,16 @@ class _Run:
         start = b"" if entry is None else entry.value
         contests: list[Contest] = []
         is_done = False
-        written = 0
+        written = contested = 0
         for number in range(_PASSES_MAX):
-            before, written = written, 0
+            before, written, contested = written, 0, 0
             contests = []
             for decisions in self._pass(run, work, merger, batches, start, hint if number == 0 else b""):
                 for decision in decisions:
                     # Why: a pass that finds nothing to do any more is no news.
-                    if number == 0 or decision.outcome is not Outcome.UNCHANGED:
+                    if decision.contest is None and (number == 0 or decision.outcome is not Outcome.UNCHANGED):
                         self._report.count(decision.outcome)
+                    contested += decision.contest is not None
                     written += decision.commit is not None
                     self._context.leave(contests, decision.contest)
             is_done = not written and not start
@@ -213,6 +215,8 @@ class _Run:
             is_level = number > 1 and 2 * written > before and not self._is_switched
             if is_done or is_level:
                 break
+        # Why of the last pass: each one meets the same again.
+        self._report.count(Outcome.CONTESTED, contested)
         for contest in contests:
             self._context.leave(self._report.contested, contest)
         return is_done

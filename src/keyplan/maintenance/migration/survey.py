@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from keyplan.codec import MASK
 from keyplan.engine import Engine, Entry, KeyRange
-from keyplan.errors import CorruptionError, EngineLimitError, InvalidRecordError, KeyplanError, RecordError
+from keyplan.errors import CorruptionError, EngineLimitError, KeyplanError, RecordError
 from keyplan.jobs import Lookup, read_batches
 from keyplan.layout import BoundIndex, shown_key
 from keyplan.maintenance.migration.collisions import Claims
@@ -17,7 +17,7 @@ from keyplan.maintenance.migration.marks import mark_key
 from keyplan.maintenance.migration.plan import TableWork
 from keyplan.maintenance.migration.route import made_key_shown, table_of, units_of
 from keyplan.maintenance.migration.sides import Sides, origin_of, several_leases
-from keyplan.maintenance.migration.unit_limits import Limits, made_within
+from keyplan.maintenance.migration.unit_limits import Limits, UnitCheck
 
 __all__ = ["Survey", "survey_index", "survey_table"]
 
@@ -100,7 +100,7 @@ class _Surveyor:
     def __init__(self, engine: Engine, migration: bytes, work: TableWork, takes: _Takes, *, is_converted: bool) -> None:
         self._engine, self._migration, self._work, self._route = engine, migration, work, work.route
         self._is_converted, self._takes = is_converted, takes
-        self._limits = Limits.of(engine.profile)
+        self._check = UnitCheck(engine.profile, migration, work)
         self._claims = Claims()
         self.found = Survey()
 
@@ -162,7 +162,7 @@ class _Surveyor:
         if sides is None or self._is_done(sides) or not (self._work.is_moving or self._route.has_other_values):
             return ()
         try:
-            return made_within(self._limits, self._migration, sides)
+            return self._check.made_again(sides)
         except (*UNREADABLE, EngineLimitError):
             return ()
 
@@ -178,9 +178,7 @@ class _Surveyor:
             if not (work.is_moving or self._route.has_other_values):
                 self._route.likely_keys(unit)
                 return ()
-            made = made_within(self._limits, self._migration, sides)
-            if work.is_in_place:
-                self._require_the_same(sides, made)
+            made = self._check.made(sides)
         except (*UNREADABLE, EngineLimitError) as error:
             if work.is_moving or not self._is_new(unit, read):  # Why: else a program of the new layout wrote it.
                 found.add(unit, error)
@@ -192,16 +190,6 @@ class _Surveyor:
         if self._route.keeps_origins and sides.mark is None and not self._takes.standing:
             self._look_there(sides, made, read)
         return made
-
-    def _require_the_same(self, sides: Sides, made: Sequence[Converted]) -> None:
-        """Refuse a function that makes something else each time. Raises InvalidRecordError.
-
-        Why here, and only of records that are converted where they stand: of all others the verification finds it.
-        """
-        again = self._route.made(sides.records)
-        if [(one.raw_key, one.raw_value) for one in again] != [(one.raw_key, one.raw_value) for one in made]:
-            problem = "the function makes something else of it each time: let it depend on the record alone"
-            raise InvalidRecordError(table=self._work.name, problem=problem)
 
     def _look_there(self, sides: Sides, made: Sequence[Converted], read: Lookup) -> None:
         """Count a record at whose new key a stranger stands. Why only unmarked ones: else it may be its own copy.

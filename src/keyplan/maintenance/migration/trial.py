@@ -22,7 +22,7 @@ from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.route import made_key_shown, units_of
 from keyplan.maintenance.migration.sides import Sides
 from keyplan.maintenance.migration.survey import survey_index
-from keyplan.maintenance.migration.unit_limits import Limits, made_within
+from keyplan.maintenance.migration.unit_limits import UnitCheck
 
 __all__ = ["TableTrial", "Trial", "TriedRecord", "try_migration"]
 
@@ -118,7 +118,7 @@ class _Tester:
     def __init__(self, engine: Engine, plan: MigrationPlan, work: TableWork, sample: int | None, examples: int) -> None:
         self._engine, self._plan, self._route, self._work = engine, plan, work.route, work
         self._sample, self._examples = sample, examples
-        self._limits = Limits.of(engine.profile)
+        self._check = UnitCheck(engine.profile, plan.id, work)
         self._claims = Claims()
         self.found = TableTrial(work.name)
 
@@ -158,7 +158,7 @@ class _Tester:
             if self._is_done(sides):
                 return ()
             found.tried += 1
-            made = made_within(self._limits, self._plan.id, sides)
+            made = self._check.made(sides)
         except (*UNREADABLE, EngineLimitError) as error:
             found.refused += 1
             self._show("refused", TriedRecord(shown_key(unit), lines=(_words(error),)))
@@ -180,7 +180,7 @@ class _Tester:
     def _made_again(self, unit: bytes, read: Lookup) -> Sequence[Converted]:
         try:
             sides = Sides.of(self._plan.id, self._route, unit, read)
-            return () if self._is_done(sides) else made_within(self._limits, self._plan.id, sides)
+            return () if self._is_done(sides) else self._check.made_again(sides)
         except (*UNREADABLE, EngineLimitError):
             return ()
 

@@ -6,16 +6,20 @@ what stands first, and the clean-up removes index entries before it removes the 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from keyplan.engine import Commit, Profile
-from keyplan.errors import EngineLimitError
+from keyplan.errors import EngineLimitError, InvalidRecordError
 from keyplan.jobs import JOB_BYTES_MAX, size_of
 from keyplan.maintenance.migration.functions import Converted
 from keyplan.maintenance.migration.marks import Copy, Mark, encoded, origin_key
+from keyplan.maintenance.migration.plan import TableWork
 from keyplan.maintenance.migration.sides import Sides
 
-__all__ = ["Limits", "made_within"]
+__all__ = ["Limits", "UnitCheck"]
+
+_TWICE_MAX: Final = 100
+"""Why: a function that asks a clock or chance is seen by the first records."""
 
 
 class Limits(NamedTuple):
@@ -63,7 +67,7 @@ class Limits(NamedTuple):
         return True
 
 
-def made_within(limits: Limits, migration: bytes, sides: Sides) -> Sequence[Converted]:
+def _made_within(limits: Limits, migration: bytes, sides: Sides) -> Sequence[Converted]:
     """Return what the old records of a unit become, where the engine takes it: each key, each value, each commit about it.
 
     Raises what is in UNREADABLE, EngineLimitError.
@@ -86,6 +90,36 @@ def made_within(limits: Limits, migration: bytes, sides: Sides) -> Sequence[Conv
     unique = {raw_key for raw_key, one in sides.old_entries.items() if one.source.spec.is_unique}
     limits.check_commit(*_size({*records, *entries, *unique}, {**own, **olds}), "what a rollback does about it")
     return made
+
+
+class UnitCheck:
+    """Converts units of a table, as the engine takes them, and some of them twice: a function makes the same every time.
+
+    Where records stay each is converted twice: nothing else finds it out there. Of others the verification does, after every
+    record was copied, so that the first ones are tried before.
+    """
+
+    def __init__(self, profile: Profile, migration: bytes, work: TableWork) -> None:
+        self._limits, self._migration, self._work = Limits.of(profile), migration, work
+        self._count = 0
+
+    def made(self, sides: Sides) -> Sequence[Converted]:
+        """Return what a unit's old records become. Raises what is in UNREADABLE, EngineLimitError."""
+        made = self.made_again(sides)
+        self._count += 1
+        if self._work.is_in_place or (self._work.route.has_other_values and self._count <= _TWICE_MAX):
+            self._require_the_same(sides, made)
+        return made
+
+    def made_again(self, sides: Sides) -> Sequence[Converted]:
+        """Return the same once more, for a unit that was looked at before."""
+        return _made_within(self._limits, self._migration, sides)
+
+    def _require_the_same(self, sides: Sides, made: Sequence[Converted]) -> None:
+        again = self._work.route.made(sides.records)
+        if [(one.raw_key, one.raw_value) for one in again] != [(one.raw_key, one.raw_value) for one in made]:
+            problem = "the function makes something else of it each time: let it depend on the record alone"
+            raise InvalidRecordError(table=self._work.name, problem=problem)
 
 
 def _size(guarded: Iterable[bytes], written: Mapping[bytes, bytes]) -> tuple[int, int]:
