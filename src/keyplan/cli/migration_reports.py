@@ -99,9 +99,8 @@ _KINDS: Final = {
 def _verified(found: Verification) -> str:
     verdict = "verified" if found.is_equal else "NOT EQUAL"
     count, digest = found.found
-    return (
-        f"{found.table}: {verdict}, {count} records, digest {digest[:16]}, {found.ahead} ahead, {found.missing} missing"
-    )
+    sums = f", digest {digest[:16]}, {found.ahead} ahead, {found.missing} missing" if digest else ""
+    return f"{found.table}: {verdict}, {count} {found.what}{sums}{': ' if found.advice else ''}{found.advice}"
 
 
 def _plain_report(report: MigrationReport) -> dict[str, Any]:
@@ -132,6 +131,7 @@ def _plain_clean_up(report: CleanUpReport) -> dict[str, Any]:
 def _plain_verification(found: Verification) -> dict[str, Any]:
     return {
         "table": found.table,
+        "what": found.what,
         "is_equal": found.is_equal,
         "expected": list(found.expected),
         "found": list(found.found),

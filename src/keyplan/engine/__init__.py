@@ -33,7 +33,7 @@ from keyplan.engine.interface import (
 from keyplan.engine.lineage import LEAP, Lineage, leapt
 from keyplan.engine.memory import MEMORY_PROFILE, Memory, MemoryEngine
 from keyplan.engine.owned import LEASE_MARKS, HistoryFloor, LeaseOwner, Leases, OwnedHistory, OwnedLeases
-from keyplan.engine.prefixed import KeyPrefix, PrefixedEngine, PrefixedSnapshot, PrefixedWatch, failures_of
+from keyplan.engine.prefixed import KeyPrefix, PrefixedEngine, PrefixedSnapshot, PrefixedWatch, failures_of, prefix_of
 from keyplan.engine.profile import Capability, Profile
 from keyplan.engine.reach import Area, AreaFence, Reach
 from keyplan.engine.recording import Call, RecordingEngine
@@ -132,6 +132,7 @@ __all__ = [
     "open_awaiting_engine",
     "open_engine",
     "parts_of",
+    "prefix_of",
     "put_absent",
     "put_existing",
     "store_users",

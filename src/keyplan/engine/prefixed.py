@@ -32,7 +32,7 @@ from keyplan.engine.sorted_keys import check_sorted
 from keyplan.engine.wrap import WrappedEngine
 from keyplan.errors import CommitConflictError, CorruptionError, KeyplanError
 
-__all__ = ["KeyPrefix", "PrefixedEngine", "PrefixedSnapshot", "PrefixedWatch", "failures_of"]
+__all__ = ["KeyPrefix", "PrefixedEngine", "PrefixedSnapshot", "PrefixedWatch", "failures_of", "prefix_of"]
 
 _PREFIXES_SHARE: Final = 16
 """Of the bytes of a commit, a sixteenth is kept for prefixes where an engine does not limit how many operations there are."""
@@ -52,6 +52,11 @@ class PrefixedEngine(WrappedEngine):
         self._prefix = prefix if isinstance(prefix, KeyPrefix) else KeyPrefix(prefix)
         self._raw_prefix = self._prefix.raw
         self._profile = _within(inner.profile, self._raw_prefix)
+
+    @property
+    def raw_prefix(self) -> bytes:
+        """What the keys begin with in the engine inside."""
+        return self._raw_prefix
 
     @property
     def profile(self) -> Profile:
@@ -125,6 +130,16 @@ def failures_of(error: CommitConflictError) -> tuple[FailedGuard, ...]:
     failed = error.facts["failed"]
     assert isinstance(failed, tuple)
     return failed
+
+
+def prefix_of(engine: Engine) -> bytes:
+    """Return what the keys of a share begin with in the whole store, whatever is around it; nothing when it is no share."""
+    prefix = b""
+    while isinstance(engine, WrappedEngine):
+        if isinstance(engine, PrefixedEngine):
+            prefix = engine.raw_prefix + prefix
+        engine = engine.inner
+    return prefix
 
 
 class KeyPrefix:

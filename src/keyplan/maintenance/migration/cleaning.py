@@ -119,7 +119,7 @@ class _Cleaning:
         return self._context.taken_over(seen, Stage.CONTRACTING)
 
     def _obstacles(self, state: MigrationState | None, snapshot: Snapshot) -> Iterator[str]:
-        unequal = [found.table for found in self._report.verified if not found.is_equal]
+        unequal = [found.table for found in self._report.verified if not (found.is_equal or found.advice)]
         if state is not None and state.stage == Stage.ROLLING_BACK:
             yield "the migration is being rolled back: finish that"
             return
@@ -128,6 +128,8 @@ class _Cleaning:
             yield f"{problem}: `keyplan migrate switch` first"
         yield from claim_obstacles(self._plan, snapshot)
         for found in self._report.verified:
+            if found.advice and not found.is_equal:
+                yield f"{found.table}: {found.found[0]} {found.what}: {found.advice}"
             if found.vanished and not self._takes_vanished(found.table):
                 yield (
                     f"{found.vanished} copies of {found.table} are not there any more, and the old records would go as well:"

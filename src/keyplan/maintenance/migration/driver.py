@@ -27,7 +27,7 @@ from keyplan.maintenance.migration.root_history import remember_layout
 from keyplan.maintenance.migration.run_context import RunContext
 from keyplan.maintenance.migration.run_state import Run, at_stage, begin_run, end_run, refuse_readers, remove_leftovers
 from keyplan.maintenance.migration.table_layouts import layouts_of, recorded
-from keyplan.maintenance.migration.verify import Verification
+from keyplan.maintenance.migration.verify import Verification, verify_counters
 from keyplan.store import Backoff, Store
 
 __all__ = [
@@ -293,7 +293,8 @@ class _Run:
     def _settle(self, run: Run) -> None:
         """Verify, and write down that nothing is left to do but to clean up; or nothing at all."""
         report = self._report
-        report.verified = self._context.verified()
+        # Why here alone: the clean-up takes each counter along in the commits that remove it.
+        report.verified = [*self._context.verified(), *verify_counters(self._engine, self._plan)]
         in_place = [work.name for work in self._plan.tables if work.is_in_place]
         stages = [run.record.tables[name] for name in in_place if name in run.record.tables]
         is_whole = len(report.built) == len(run.record.indexes) and all(found.is_whole for found in stages)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from keyplan.engine import Engine, KeyRange
+from keyplan.engine import Engine, KeyRange, prefix_of
 from keyplan.errors import CorruptionError, InvalidKeyError
 from keyplan.jobs import batches_of
 from keyplan.layout import BoundLayout, BoundTable, rewrite_embedded_keys, shown_key
@@ -23,31 +23,47 @@ class MovedKeys(NamedTuple):
     examples: Sequence[str]
 
 
+class _Moving(NamedTuple):
+    """The ways of records that get other keys. `prefix`: what their keys begin with in the whole store.
+
+    Why: a value in a key space names a record by its whole key, and no layout sees the prefix.
+    """
+
+    routes: Sequence[Route]
+    prefix: bytes
+
+    def has(self, raw_key: bytes) -> bool:
+        """Whether a record at the key gets another one, or cannot have one."""
+        keys = {raw_key, raw_key.removeprefix(self.prefix)}
+        return any(_moves(route, key) for route in self.routes for key in keys)
+
+
 def moved_keys(
     engine: Engine,
-    old: BoundLayout,
+    layout: BoundLayout,
     works: Sequence[TableWork],
     decided: Collection[str],
     progress: Callable[[int], None],
 ) -> Iterator[MovedKeys]:
-    """Look through the tables whose values hold keys (`holds_keys`), and yield those that hold keys of records that move.
+    """Look through a layout's tables whose values hold keys (`holds_keys`), and yield those with keys of records that move.
 
-    decided: old tables that are left out, because a function writes their values anew.
+    decided: tables that are left out, because a function writes their values anew, or somebody consented.
     """
     routes = [work.route for work in works if work.is_moving]
-    for table in old.tables.values() if routes else ():
+    prefix = prefix_of(engine)
+    for table in layout.tables.values() if routes else ():
         if table.spec.holds_keys and table.name not in decided:
-            found = _found(engine, table, routes, progress)
+            found = _found(engine, table, _Moving(routes, prefix), progress)
             if found.records:
                 yield found
 
 
-def _found(engine: Engine, table: BoundTable, routes: Sequence[Route], progress: Callable[[int], None]) -> MovedKeys:
+def _found(engine: Engine, table: BoundTable, moving: _Moving, progress: Callable[[int], None]) -> MovedKeys:
     records = 0
     examples: list[str] = []
     for batch in batches_of(engine, KeyRange(*table.keys.range(()))):
         for entry in batch:
-            if table.keys.decode(entry.key) is not None and _holds_moved_key(table, entry.value, routes):
+            if table.keys.decode(entry.key) is not None and _holds_moved_key(table, entry.value, moving):
                 records += 1
                 if len(examples) < _EXAMPLES_MAX:
                     examples.append(shown_key(entry.key))
@@ -55,7 +71,7 @@ def _found(engine: Engine, table: BoundTable, routes: Sequence[Route], progress:
     return MovedKeys(table.name, records, examples)
 
 
-def _holds_moved_key(table: BoundTable, raw_value: bytes, routes: Sequence[Route]) -> bool:
+def _holds_moved_key(table: BoundTable, raw_value: bytes, moving: _Moving) -> bool:
     held: list[bytes] = []
 
     def noted(raw_key: bytes) -> bytes:
@@ -66,11 +82,10 @@ def _holds_moved_key(table: BoundTable, raw_value: bytes, routes: Sequence[Route
         rewrite_embedded_keys(table.spec, raw_value, noted)
     except CorruptionError:
         return False  # Why: a value that cannot be read names nothing, and is told as damaged.
-    return any(_moves(route, raw_key) for route in routes for raw_key in held)
+    return any(moving.has(raw_key) for raw_key in held)
 
 
 def _moves(route: Route, raw_key: bytes) -> bool:
-    """Whether a record at the key gets another one, or cannot have one."""
     try:
         unit = route.unit_of(raw_key)
         return unit is not None and not route.stays(unit)

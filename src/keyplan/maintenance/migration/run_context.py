@@ -17,7 +17,7 @@ from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.root_history import NOTHING_REMEMBERED, Remembered
 from keyplan.maintenance.migration.run_state import Run, take_over
 from keyplan.maintenance.migration.unit_limits import Limits
-from keyplan.maintenance.migration.verify import Verification, verify_table
+from keyplan.maintenance.migration.verify import Verification, verify_held_keys, verify_table
 from keyplan.store import Backoff, Store
 
 __all__ = ["RunContext"]
@@ -106,5 +106,8 @@ class RunContext:
                 left.append(contest)
 
     def verified(self) -> list[Verification]:
-        """Compare both sides of everything that moves. Raises StoppedError."""
-        return [verify_table(self.engine, self.plan.id, work, self.stops, self.pace) for work in self.moving]
+        """Compare both sides of everything that moves, and look for keys that values hold. Raises StoppedError."""
+        return [
+            *(verify_table(self.engine, self.plan.id, work, self.stops, self.pace) for work in self.moving),
+            *verify_held_keys(self.engine, self.plan, self.stops),
+        ]
