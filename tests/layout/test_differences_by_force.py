@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from keyplan.errors import CorruptionError, InvalidRecordError
+from keyplan.errors import CorruptionError, InvalidRecordError, LayoutError
 from keyplan.layout import Impact, Layout, Table, differences
 from keyplan.layout.difference import readability, schemas
 from keyplan.layout.difference.readability import Readability, Verdict
@@ -111,7 +111,7 @@ class Pair:
             try:
                 self.layouts = [layout_of(built(shape), self.form) for shape in (old, new)]
                 break
-            except (TypeError, ValueError, AttributeError):
+            except (TypeError, ValueError, AttributeError, LayoutError):
                 continue  # msgspec, or Python, has no such type
         self.shapes = [old, new]
         self.forms: list[Any] = [layout.spec.tables["boxes"].form for layout in self.layouts]
