@@ -181,7 +181,14 @@ def test_each_change_and_each_way_back(first: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [("raise", "add", "raise"), ("raise", "remove", "move"), ("remove", "form"), ("file", "raise", "file")]
+    "names",
+    [
+        ("raise", "add", "raise"),
+        ("raise", "remove", "move"),
+        ("remove", "form"),
+        ("file", "raise", "file"),
+        ("form", "add", "remove", "raise"),
+    ],
 )
 def test_a_chain_that_went_wrong_before(names: tuple[str, ...]) -> None:
     with Store(MemoryEngine()) as store:

@@ -35,7 +35,7 @@ from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, Mi
 from keyplan.maintenance.migration.root_history import is_current_layout
 from keyplan.maintenance.migration.run_state import LEFT, left_layout
 from keyplan.maintenance.migration.survey import Survey, survey_index, survey_table
-from keyplan.maintenance.migration.table_layouts import ConversionStage, conversion_stage
+from keyplan.maintenance.migration.table_layouts import ConversionStage, conversion_stage, is_welcome
 from keyplan.maintenance.migration.transform_plan import bound_transforms, refused_transforms
 from keyplan.store import index_state_key
 
@@ -255,9 +255,10 @@ class _Planner:
                 continue
             with self._engine.snapshot() as snapshot:
                 before = snapshot.get(layout_key(self._old.root, work.route.sources[0].name))
+                may_use = is_welcome(self._old, snapshot)
             old = table_definition(self._old, work.route.sources[0].name)
             new = table_definition(self._new, work.name)
-            stage = conversion_stage(before, self._id, old, new)
+            stage = conversion_stage(before, self._id, old, new, is_welcome=may_use)
             if stage is ConversionStage.DONE:
                 self._obstacles.append(
                     f"{work.name}: this migration has converted its records, and others went on from there"

@@ -55,7 +55,7 @@ from keyplan.maintenance.migration.root_history import (
     is_current_layout,
     switched,
 )
-from keyplan.maintenance.migration.table_layouts import ConversionStage, conversion_stage, layouts_of
+from keyplan.maintenance.migration.table_layouts import ConversionStage, conversion_stage, is_welcome, layouts_of
 from keyplan.store import IndexStage, IndexState, index_state_key, index_state_value
 
 __all__ = [
@@ -248,7 +248,7 @@ def _stage(plan: MigrationPlan, table: str, snapshot: Snapshot) -> ConversionSta
     old_key, _ = layouts_of(plan, table)
     old_name = next(work.route.sources[0].name for work in plan.tables if work.name == table)
     old, new = table_definition(plan.old, old_name), table_definition(plan.new, table)
-    return conversion_stage(snapshot.get(old_key), plan.id, old, new)
+    return conversion_stage(snapshot.get(old_key), plan.id, old, new, is_welcome=is_welcome(plan.old, snapshot))
 
 
 def _beginning(

@@ -6,12 +6,14 @@ now, and the migrations that brought them there.
 
 from enum import Enum
 
-from keyplan.engine import Entry, Put
+from keyplan.engine import Entry, Put, Snapshot
+from keyplan.layout import BoundLayout
 from keyplan.maintenance.definitions import table_definition
 from keyplan.maintenance.migration.marks import TableLayout, decoded, encoded, layout_key
 from keyplan.maintenance.migration.plan import MigrationPlan
+from keyplan.store import layouts_at
 
-__all__ = ["ConversionStage", "conversion_stage", "layouts_of", "recorded"]
+__all__ = ["ConversionStage", "conversion_stage", "is_welcome", "layouts_of", "recorded"]
 
 
 class ConversionStage(Enum):
@@ -22,7 +24,7 @@ class ConversionStage(Enum):
     DONE = "done"
     """This migration has converted them."""
     FOREIGN = "foreign"
-    """Another migration has converted them to something else than the old layout."""
+    """Another migration has converted them to something else than the old layout, which programs may not use now."""
 
 
 def layouts_of(plan: MigrationPlan, table: str) -> tuple[bytes, bytes]:
@@ -31,10 +33,13 @@ def layouts_of(plan: MigrationPlan, table: str) -> tuple[bytes, bytes]:
     return layout_key(plan.old.root, work.route.sources[0].name), layout_key(plan.new.root, table)
 
 
-def conversion_stage(before: Entry | None, migration: bytes, old: str, new: str) -> ConversionStage:
+def conversion_stage(
+    before: Entry | None, migration: bytes, old: str, new: str, *, is_welcome: bool
+) -> ConversionStage:
     """Tell whether `migration`, from one definition of a table to another, is still to be done.
 
-    `before` is what the store says about the table under its old name.
+    `before` is what the store says about the table under its old name. `is_welcome`: programs may use the old layout now, so
+    that records fit it whatever definition they were brought to: changes without steps lead from one such layout to another.
     """
     if before is None:
         return ConversionStage.DUE
@@ -42,7 +47,15 @@ def conversion_stage(before: Entry | None, migration: bytes, old: str, new: str)
     is_done = migration in layout.migrations
     if layout.definition == old and (old != new or not is_done) and layout.migrations[-1] != migration:
         return ConversionStage.DUE
-    return ConversionStage.DONE if is_done else ConversionStage.FOREIGN
+    if is_done:
+        return ConversionStage.DONE
+    return ConversionStage.DUE if is_welcome else ConversionStage.FOREIGN
+
+
+def is_welcome(layout: BoundLayout, snapshot: Snapshot) -> bool:
+    """Whether the store notes a layout as one that programs may use at its root now."""
+    found = layouts_at(snapshot, layout.root)
+    return found is not None and layout.fingerprint in found.layouts
 
 
 def recorded(plan: MigrationPlan, table: str, *befores: Entry | None) -> Put:
