@@ -27,12 +27,13 @@ from keyplan.apps.runm.records import (
 from keyplan.apps.runm.refusal import RefusedError
 from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.start import ensure_started
+from keyplan.apps.runm.warm_gets import WarmGetByUuid
 from keyplan.apps.runm.wire_table import messages
-from keyplan.engine import Commit, Put
+from keyplan.engine import Commit, Engine, Fences, Put, Snapshot, WrappedEngine, WrappedSnapshot
 from keyplan.errors import KeyplanError
 from keyplan.layout import BoundTable
 from keyplan.maintenance import prepare_index
-from keyplan.store import NotedState
+from keyplan.store import NotedState, Store
 from tests.apps.runm.client import EAST, PROJECT, WEST
 
 PARTITIONS: Final = (UUID(EAST), UUID(WEST))
@@ -191,6 +192,31 @@ class Scene:
             yield self.by_name, request
 
 
+class MeanwhileSnapshot(WrappedSnapshot):
+    """A snapshot with something that another thread does when its first fences were found to hold."""
+
+    def __init__(self, inner: Snapshot, meanwhile: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self._meanwhile: list[Callable[[], object]] = [meanwhile]
+
+    def holds(self, fences: Fences) -> bool:
+        is_so = super().holds(fences)
+        while is_so and self._meanwhile:
+            self._meanwhile.pop()()
+        return is_so
+
+
+class MeanwhileEngine(WrappedEngine):
+    """An engine that gives certain snapshots next, the last of them first."""
+
+    def __init__(self, inner: Engine) -> None:
+        super().__init__(inner, closes_inner=False)
+        self.next_snapshots: list[Snapshot] = []
+
+    def snapshot(self) -> Snapshot:
+        return self.next_snapshots.pop() if self.next_snapshots else self.inner.snapshot()
+
+
 def ways_of(deployment: Deployment, call: Any) -> Ways:
     handler: Handler = call.runm_handler[1]
     assert handler.short is not None
@@ -245,6 +271,42 @@ def test_what_holds_for_a_type_falls_with_the_session_that_it_was_asked_for_by()
         for uuid, name in ((east, "other"), (west, "east")):
             runm.partitions.put(uuid, Partition(uuid, name))
         assert [scene.by_uuid.short(request, UNBOUNDED) for request in reversed(requests)] == [None, None]
+
+
+def test_what_another_thread_found_in_an_older_state_is_no_answer_here() -> None:
+    with keyplan.open("memory:") as store:
+        scene = Scene(store, Random(1))
+        image, machine = UUIDS[:2]
+        for uuid, kind in ((image, "runm.image"), (machine, "runm.machine")):
+            record = Object(UUID(WEST), kind, uuid, "one", PROJECT, (Property("secret", "s"),))
+            scene.deployment.runm.objects.insert(uuid, record)
+        short = WarmGetByUuid(Deployment(Store(engine := MeanwhileEngine(store.engine))))
+        of_image, of_machine = (
+            messages.ObjectGetByUuidRequest(session={"user": "u", "partition": WEST, "project": PROJECT}, uuid=uuid.hex)
+            for uuid in (image, machine)
+        )
+        for request in (of_machine, of_image):
+            assert short(request, UNBOUNDED) is not None
+        engine.next_snapshots.append(engine.inner.snapshot())
+        hidden = PropertyPermissions("secret", (PropertyPermission("", "", 0),))
+        definition = ObjectDefinition(UUID(int=0), "{}", (hidden,))
+        set_definition(scene.deployment, OPERATOR, Scope(UUID(WEST), "runm.machine"), "", definition)
+        engine.next_snapshots.append(MeanwhileSnapshot(engine.inner.snapshot(), lambda: short(of_machine, UNBOUNDED)))
+        answer = short(of_machine, UNBOUNDED)
+        assert not engine.next_snapshots, "the other thread's call came between"
+        assert answer is None or not messages.Object.FromString(answer).properties
+
+
+def test_a_session_of_any_length_is_not_kept() -> None:
+    with keyplan.open("memory:") as store:
+        scene = Scene(store, Random(1))
+        scene.deployment.runm.objects.insert(UUIDS[0], Object(UUID(WEST), "runm.image", UUIDS[0], "one", PROJECT))
+        long_ones = ({"user": "u" * 3_000}, {"user": "u", "roles": ["r"] * 3_000})
+        for session in ({"partition": WEST, "project": PROJECT} | one for one in long_ones):
+            request = messages.ObjectGetByUuidRequest(session=session, uuid=UUIDS[0].hex)
+            assert scene.by_uuid.short(request, UNBOUNDED) is None
+            assert scene.by_uuid.answer_of_the_long(request, UNBOUNDED) is not None
+        assert not scene.deployment.ahead.sessions
 
 
 def test_a_state_notes_what_views_read_and_no_histories() -> None:

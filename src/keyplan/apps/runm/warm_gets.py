@@ -7,7 +7,7 @@ expected is left to the long way, which has the errors: so this one raises none,
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from google.protobuf.message import DecodeError
@@ -30,6 +30,9 @@ from keyplan.layout import BoundIndex
 from keyplan.store import NotedState, raw_keys_of
 
 __all__ = ["WarmGetByName", "WarmGetByUuid"]
+
+_SESSION_BYTES_MAX: Final = 2_000
+"""Bytes of a session that is kept. Why: clients write them, thousands are kept, and a request may have four megabytes."""
 
 
 class _Known(NamedTuple):
@@ -66,10 +69,12 @@ class _WarmGet:
             # Why all: which of them have changed as well would take reading them, and they are soon learnt anew.
             self._sessions.clear()
             return None
-        return self._answer(session, uuid, entry, snapshot, None)
+        return self._answer(session, known, uuid, entry, snapshot)
 
     def _learnt(self, request: Any, bounds: Bounds, noted: NotedState, uuids: Sequence[UUID]) -> _Session | None:
-        """Check the session of a request in a state, and keep what follows; None for one that is refused."""
+        """Check the session of a request in a state, and keep what follows; None for one that is refused, or too long."""
+        if request.session.ByteSize() > _SESSION_BYTES_MAX:
+            return None
         ahead = self._deployment.ahead
         partition = ahead.partition_of(request)
         state = self._deployment.over(noted, *ahead.of_session(request, partition), *ahead.of_objects(uuids, partition))
@@ -85,9 +90,18 @@ class _WarmGet:
         return session
 
     def _answer(
-        self, session: _Session, uuid: UUID, entry: Entry | None, snapshot: Snapshot, noted: NotedState | None
+        self,
+        session: _Session,
+        held: _Known,
+        uuid: UUID,
+        entry: Entry | None,
+        snapshot: Snapshot,
+        noted: NotedState | None = None,
     ) -> bytes | None:
-        """Return the answer with an object; `noted` is the state that the session was checked in, if it was just now."""
+        """Return the answer with an object; `held` is what was found to hold in the snapshot, of the session at least.
+
+        `noted` is the state that the session was checked in, if it was just now.
+        """
         caller = session.bare.caller
         message = None if entry is None else _whole(entry.value)
         if entry is None or message is None or message.uuid != uuid.hex or message.partition != caller.partition.hex:
@@ -98,7 +112,8 @@ class _WarmGet:
             return None
         kind = record.object_type, record.project if caller.has_every_project else ""
         known = session.by_kind.get(kind)
-        if known is None or (known is not session.latest and not snapshot.holds(known.fences)):
+        # Why not the session's latest: another thread may have put that there, for the state that it reads itself.
+        if known is None or (known is not held and not snapshot.holds(known.fences)):
             known = self._known_of(session, record, noted or self._noted(snapshot))
             if known is None:
                 return None
@@ -139,7 +154,7 @@ class WarmGetByUuid(_WarmGet):
             session = self._learnt(request, bounds, noted, [uuid])
             if session is None:
                 return None
-            return self._answer(session, uuid, noted.entry(self._encode(uuid)), snapshot, noted)
+            return self._answer(session, session.bare, uuid, noted.entry(self._encode(uuid)), snapshot, noted)
 
 
 class WarmGetByName(_WarmGet):
