@@ -9,11 +9,15 @@ import grpc
 import pytest
 from msgspec import structs
 
+from keyplan.apps.runm.bounds import UNBOUNDED
+from keyplan.apps.runm.definitions import Scope, set_definition
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.layout import RunmBeside
 from keyplan.apps.runm.migrate import migrate
 from keyplan.apps.runm.partition_file import Line
+from keyplan.apps.runm.records import ObjectDefinition
 from keyplan.apps.runm.reindex import reindex
+from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.transfer import exported, import_partition
 from keyplan.apps.runm.verify import verify
 from keyplan.engine import Commit, Delete, MemoryEngine, Put, WrappedEngine
@@ -240,6 +244,17 @@ def test_migrate_rewrites_what_the_original_spelled_otherwise(lmdb_store: Store)
         assert dump[f"{IMAGES}debian%2Fsid"] == b"6" * 32
         assert dump[f"{W}{pointer}by-type/runm.compute"] == b"7" * 32
         assert running.client.object_get_by_name(SW, object_type_code="runm.image", name="debian/sid").uuid == "6" * 32
+
+
+def test_a_definition_that_is_set_while_a_store_is_migrated_is_no_orphan() -> None:
+    store = Store(MemoryEngine())
+    write(store, original() | {"partitions/": b""})
+    steps, deployment = migrate(store, "", is_dry_run=False), Deployment(store)
+    assert next(steps).code == "namespace-key", "the pointers were looked at, the definitions' end is to come"
+    scope, somebody = Scope(UUID(WEST), "runm.image"), Caller("u", PROJECT, UUID(WEST), frozenset(), UNBOUNDED)
+    late = set_definition(deployment, somebody, scope, "", ObjectDefinition(UUID(int=0), "{}"))
+    assert [one for one in steps if one.code == "orphan-definition"] == []
+    assert deployment.runm.definitions.get(late.uuid) == late
 
 
 def slashed() -> dict[str, bytes]:

@@ -104,11 +104,13 @@ class _Keys:
 
     def steps(self) -> Iterator[Step]:
         """Yield each step; those of definitions last, when every pointer was seen."""
+        # Why before the pointers: a definition that is set meanwhile has one that may not be among them.
+        definitions = self._definitions()
         for step, commit in self._planned():
             if self._is_dry_run or commit is None or self._is_applied(commit):
                 yield step
         yield from self._steps_of_pointers()
-        yield from self._steps_of_definitions()
+        yield from self._steps_of_definitions(*definitions)
 
     def references(self) -> set[UUID]:
         """Return the definitions that pointers name."""
@@ -210,12 +212,15 @@ class _Keys:
 
     # ---- definitions ---------------------------------------------------------------------------------------------------
 
-    def _steps_of_definitions(self) -> Iterator[Step]:
+    def _definitions(self) -> tuple[dict[object, Entry], str]:
+        """Return every definition by its UUID, and the epoch that they were read in."""
+        keys = self._deployment.bound.table("definitions").keys
+        with self._deployment.store.engine.snapshot() as snapshot:
+            return {keys.decode(one.key): one for one in snapshot.scan(KeyRange(*keys.range(())))}, snapshot.epoch
+
+    def _steps_of_definitions(self, found: Mapping[object, Entry], epoch: str) -> Iterator[Step]:
         """Give each pointer a definition of its own, spell their projects, and remove those that nothing points at."""
         table = self._deployment.bound.table("definitions")
-        with self._deployment.store.engine.snapshot() as snapshot:
-            found = {table.keys.decode(entry.key): entry for entry in snapshot.scan(KeyRange(*table.keys.range(())))}
-            epoch = snapshot.epoch
         # Why also those that are left: each may be the one that is kept.
         counts = Counter(uuid for place in self._pointers.values() for uuid in place.uuids)
         for place in self._pointers.values():
