@@ -9,8 +9,10 @@ from uuid import UUID
 import pytest
 
 from keyplan.apps.runm import Object, Partition, Property
-from keyplan.apps.runm.deployment import Deployment
-from keyplan.apps.runm.layout import Deleted
+from keyplan.apps.runm.bounds import UNBOUNDED
+from keyplan.apps.runm.definitions import Scope, set_definition
+from keyplan.apps.runm.deployment import PROVIDER, Deployment
+from keyplan.apps.runm.layout import Deleted, PartitionType, RunmBeside
 from keyplan.apps.runm.partition_removal import (
     Removal,
     plan_removal,
@@ -18,11 +20,14 @@ from keyplan.apps.runm.partition_removal import (
     rename_partition,
     require_free_uuid,
 )
+from keyplan.apps.runm.records import ObjectDefinition
+from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.start import ensure_started
 from keyplan.apps.runm.verify import verify
-from keyplan.engine import ALL_KEYS, MEMORY_PROFILE, Commit, Engine, MemoryEngine, WrappedEngine
+from keyplan.engine import ALL_KEYS, MEMORY_PROFILE, Commit, Engine, MemoryEngine, Put, WrappedEngine
 from keyplan.errors import AlreadyExistsError, InvalidInputError, NotFoundError
-from keyplan.maintenance import open_jobs
+from keyplan.layout import shown_key
+from keyplan.maintenance import ApplicationJobs, open_jobs
 from keyplan.store import Store
 from tests.apps.runm.partitions import DOOMED, KEPT, filled_partition
 
@@ -90,6 +95,25 @@ def test_while_a_partition_goes_nothing_is_made_in_it_and_its_uuid_is_nobodys(de
     assert open_jobs(engine) == []
     with deployment.reading() as state:
         require_free_uuid(deployment, state, DOOMED)
+
+
+def test_one_damaged_record_keeps_no_other_from_being_removed_set_or_verified(deployment: Deployment) -> None:
+    store, table, beside = deployment.store, deployment.bound.table, RunmBeside.bound(prefix="")
+    damaged = [
+        table("partition_type_definitions").keys.encode(PartitionType(KEPT, "runm.image")),
+        table("partitions").keys.encode(UUID(int=5)),
+        beside.table("deleted").keys.encode(UUID(int=6)),
+        ApplicationJobs.bound().table("jobs").keys.encode(b"other"),
+    ]
+    own = table("partition_type_definitions").keys.encode(PartitionType(DOOMED, "runm.image"))
+    store.engine.commit(Commit((), tuple(Put(key, b"\xff") for key in (*damaged, own))))
+    codes = {(one.code, one.key) for one in verify(store, "")}
+    assert {("damaged-record", shown_key(key)) for key in (*damaged[:2], own)} <= codes
+    caller = Caller("u", "p", KEPT, frozenset(), UNBOUNDED)
+    set_definition(deployment, caller, Scope(KEPT, PROVIDER), "", ObjectDefinition(UUID(int=0), '{"type": "object"}'))
+    remove_partition(store, "", "doomed")
+    assert keys_of(store.engine) >= {*damaged}
+    assert not any(DOOMED.hex.encode() in key for key in keys_of(store.engine))
 
 
 def test_a_removal_stays_within_what_a_commit_takes_however_much_there_is_beside_it() -> None:

@@ -1,6 +1,7 @@
 """Definitions: where they hang, on four levels, which of them holds, and how one is set and removed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 from msgspec import structs
@@ -15,6 +16,7 @@ from keyplan.apps.runm.records import ObjectDefinition, PropertyPermissions
 from keyplan.apps.runm.refusal import already_exists, invalid, missing, property_named
 from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.versions import keep_version
+from keyplan.layout import Damaged, Versioned
 
 __all__ = [
     "Scope",
@@ -23,12 +25,15 @@ __all__ = [
     "point",
     "pointer_at",
     "pointers",
+    "pointers_of",
     "remove",
     "resolved",
     "set_definition",
     "shown_scope",
     "unpoint",
 ]
+
+K = TypeVar("K")
 
 
 def pointer_at(runm: Runm, scope: Scope) -> UUID | None:
@@ -132,18 +137,24 @@ def checked_permissions(permissions: tuple[PropertyPermissions, ...]) -> None:
             raise invalid(f"a permission of {property_named(one.key)} is 0 (none), 1 (read), 2 (write) or 3 (both).")
 
 
-def pointers(runm: Runm) -> Iterator[tuple[Scope, UUID]]:
-    """Yield every pointer to a definition."""
-    for object_type, uuid in runm.type_definitions.list():
+def pointers(runm: Runm, *, damaged_ok: bool = False) -> Iterator[tuple[Scope, UUID]]:
+    """Yield every pointer to a definition. Raises CorruptionError for one that cannot be read, or with `damaged_ok` goes on."""
+    for object_type, uuid in _read(runm.type_definitions.rows(), damaged_ok):
         yield Scope(None, object_type), uuid
-    for key, uuid in runm.sub_type_definitions.list():
+    for key, uuid in _read(runm.sub_type_definitions.rows(), damaged_ok):
         yield Scope(None, *key), uuid
     # Why: by partition, since a list over all of them would read every index entry that lies between.
-    for partition, _ in runm.partitions.list():
-        for type_key, uuid in runm.partition_type_definitions.list(partition):
-            yield Scope(partition, type_key.object_type), uuid
-        for sub_type_key, uuid in runm.partition_sub_type_definitions.list(partition):
-            yield Scope(partition, sub_type_key.object_type, sub_type_key.sub_type), uuid
+    partitions = runm.partitions.keys()
+    for partition in partitions:
+        yield from pointers_of(runm, partition, damaged_ok=damaged_ok)
+
+
+def pointers_of(runm: Runm, partition: UUID, *, damaged_ok: bool = False) -> Iterator[tuple[Scope, UUID]]:
+    """Yield those of a partition, as `pointers` does."""
+    for type_key, uuid in _read(runm.partition_type_definitions.rows(partition), damaged_ok):
+        yield Scope(partition, type_key.object_type), uuid
+    for sub_type_key, uuid in _read(runm.partition_sub_type_definitions.rows(partition), damaged_ok):
+        yield Scope(partition, sub_type_key.object_type, sub_type_key.sub_type), uuid
 
 
 def shown_scope(scope: Scope) -> str:
@@ -152,13 +163,23 @@ def shown_scope(scope: Scope) -> str:
     return f"definition of {' '.join(filter(None, (scope.object_type, scope.sub_type)))} in {partition}"
 
 
+def _read(rows: Iterable[Versioned[K, UUID] | Damaged[K]], damaged_ok: bool) -> Iterator[tuple[K, UUID]]:  # noqa: FBT001
+    for row in rows:
+        if not isinstance(row, Damaged):
+            yield row.key, row.record
+        elif not damaged_ok:
+            raise row.error
+
+
 def _require_unshared(deployment: Deployment, scope: Scope) -> None:
     """The original let two scopes point at one definition. What changes one of them must not change the other."""
     with deployment.reading() as state:
         current = pointer_at(state.runm, scope)
         if current is None:
             return
-        sharers = [other for other, uuid in pointers(state.runm) if uuid == current and other != scope]
+        # Why also past damaged ones: one in a partition must not keep every other from its own.
+        every = pointers(state.runm, damaged_ok=True)
+        sharers = [other for other, uuid in every if uuid == current and other != scope]
     if sharers:
         raise already_exists("the definition is another scope's as well; run `keyplan runm migrate` first.")
 

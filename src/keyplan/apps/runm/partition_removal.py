@@ -15,7 +15,7 @@ from uuid import UUID
 
 from msgspec import structs
 
-from keyplan.apps.runm.definitions import pointer_at, pointers, unpoint
+from keyplan.apps.runm.definitions import pointer_at, pointers, pointers_of, unpoint
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.read_ahead import Scope
@@ -33,6 +33,7 @@ from keyplan.errors import (
     UniqueViolationError,
 )
 from keyplan.jobs import Job, Progress, Stop, StopCheck, Teller, as_read, begun, look, operations_max
+from keyplan.layout import Damaged
 from keyplan.maintenance import ApplicationJob, ApplicationJobs
 from keyplan.store import Backoff, Store, Transaction
 
@@ -148,8 +149,9 @@ def _begun_or_there(deployment: Deployment, text: str) -> Partition:
     """The partition of a UUID or name, also one whose removal has begun. Raises NotFoundError."""
     with deployment.reading() as state:
         record = partition_named(state, text)
-        jobs = ApplicationJobs(state.binding).jobs.list()
-        begun_ones = [job for key, job in jobs if key.startswith(_JOB) and key.endswith(deployment.bound.root)]
+        root = deployment.bound.root
+        rows = (row for row in ApplicationJobs(state.binding).jobs.rows() if not isinstance(row, Damaged))
+        begun_ones = [row.record for row in rows if row.key.startswith(_JOB) and row.key.endswith(root)]
     uuid = parsed_uuid(text)
     for job in begun_ones:
         found = Partition(UUID(job.facts["uuid"]), job.facts["name"])
@@ -256,14 +258,11 @@ class _Sweep:
             yield batch
 
     def _scopes(self, state: State) -> Iterator[tuple[Scope, UUID]]:
-        uuid = self._partition.uuid
-        for key, definition in state.runm.partition_type_definitions.list(uuid):
-            yield Scope(uuid, key.object_type), definition
-        for sub_key, definition in state.runm.partition_sub_type_definitions.list(uuid):
-            yield Scope(uuid, sub_key.object_type, sub_key.sub_type), definition
+        return pointers_of(state.runm, self._partition.uuid, damaged_ok=True)
 
     def _restorable(self, state: State) -> Iterator[UUID]:
-        return (key for key, one in state.beside.deleted.list() if one.object.partition == self._partition.uuid)
+        readable = (row for row in state.beside.deleted.rows() if not isinstance(row, Damaged))
+        return (row.key for row in readable if row.record.object.partition == self._partition.uuid)
 
     # ---- batches -------------------------------------------------------------------------------------------------------
 
@@ -297,7 +296,7 @@ class _Sweep:
         scope, uuid = next(self._scopes(state), (None, None))
         if scope is None or uuid is None:
             return lambda _: 0
-        every = (*pointers(state.runm), *self._scopes(state))
+        every = (*pointers(state.runm, damaged_ok=True), *self._scopes(state))
         is_shared = any(one == uuid and other != scope for other, one in every)
         return partial(self._delete_definition, scope, uuid, is_shared)
 

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from keyplan.apps.runm.definitions import point, pointer_at, pointers
+from keyplan.apps.runm.definitions import point, pointer_at, pointers_of
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
 from keyplan.apps.runm.identity import checked_object
 from keyplan.apps.runm.layout import ObjectName, ObjectSubType, PartitionObjectName
@@ -65,8 +65,8 @@ def exported(store: Store, prefix: str, partition: str) -> Iterator[Line]:
         yield PartitionLine(FORMAT, record.uuid, record.name)
         kinds = [kind for _, kind in state.runm.object_types.list()]
         yield from map(ObjectTypeLine, kinds)
-        for scope, uuid in pointers(state.runm):
-            definition = state.runm.definitions.get(uuid) if scope.partition == record.uuid else None
+        for scope, uuid in pointers_of(state.runm, record.uuid):
+            definition = state.runm.definitions.get(uuid)
             if definition is not None:
                 yield DefinitionLine(scope.object_type, scope.sub_type, definition)
         for kind in kinds:

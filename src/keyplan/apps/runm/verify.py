@@ -92,7 +92,7 @@ def _code_of(code: str, raw_key: bytes) -> str:
 
 def _troubles_of_definitions(deployment: Deployment) -> Iterator[Trouble]:
     with deployment.reading() as state:
-        found = list(pointers(state.runm))
+        found = list(pointers(state.runm, damaged_ok=True))
         known = set(state.runm.definitions.keys())
     counts = Counter(uuid for _, uuid in found)
     for scope, uuid in found:
