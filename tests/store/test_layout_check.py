@@ -72,6 +72,24 @@ class Bound(Grown, root="/lib/"):
     notes = Table("remarks/{note}", key=str, value=str)
 
 
+class Shelved(New, root="/lib/"):
+    """With one table more, which takes no steps."""
+
+    shelves = Table("shelves/{shelf}", key=int, value=str)
+
+
+class Remarked(Shelved, root="/lib/"):
+    """The notes stand elsewhere."""
+
+    notes = Table("remarks/{note}", key=str, value=str)
+
+
+class Lent(Layout, root="/lib/"):
+    """What becomes of `Shared`."""
+
+    loans = Table("lent/{loan}", key=int, value=str)
+
+
 class Tenant(Layout, root="/{tenant}/"):
     tenant = Parameter()
     notes = Table("notes/{note}", key=str, value=str)
@@ -239,6 +257,11 @@ def test_a_store_that_cannot_say_it_refuses_and_does_not_warn(engine: Engine) ->
     Old(Store(engine, layout_check="warn"))
     with pytest.raises(CorruptionError):
         Old(Store(engine, layout_check="refuse"))
+    damaged = NotedLayout("0" * 16, "Newer", description="{")
+    engine.commit(Commit((), (root_note(RootLayouts(b"/lib/", (damaged,))),)))
+    Old(Store(engine, layout_check="warn"))
+    with pytest.raises(InvalidInputError):
+        Old(Store(engine, layout_check="refuse"))
 
 
 def test_another_word_is_refused() -> None:
@@ -256,6 +279,82 @@ def test_a_key_space_has_layouts_of_its_own() -> None:
                 if name == "one":
                     switch(store.engine)
                 assert told(store.engine, Old, New) == refused
+
+
+# ---- several applications below one root, and programs that come late ------------------------------------------------------
+
+
+def lend(engine: Engine, *, is_back: bool = False) -> None:
+    """Another application migrates."""
+    lent = plan_migration(engine, Shared.bound(), Lent.bound(), name="0001_lent")
+    assert migrate(Store(engine), lent, is_switched=True).is_settled
+    if is_back:
+        assert roll_back(Store(engine), lent).is_rolled_back
+    else:
+        assert clean_up_migration(Store(engine), lent).is_cleaned
+
+
+def why(engine: Engine, layout: type[Layout[Any]]) -> str:
+    with pytest.raises(LayoutMismatchError) as refused:
+        layout(Store(engine, layout_check="refuse"))
+    return f"{refused.value.facts['problem']}; {refused.value.facts['advice']}"
+
+
+def test_what_another_application_migrates_leaves_what_is_noted_of_this_one(engine: Engine) -> None:
+    every = New, Shelved, Old, Shared, Lent, Notes
+    note_layout(engine, New.bound())
+    assert migrate(Store(engine), plan(engine, New, Shelved)).is_settled
+    for is_back, left in ((True, {Old, Lent}), (False, {Old, Shared})):
+        lend(engine, is_back=is_back)
+        assert told(engine, *every) == left
+    note_layout(engine, Lent.bound())
+    assert migrate(Store(engine), plan(engine, Shelved, Remarked), is_switched=True).is_settled
+    assert told(engine, *every) == {New, Shelved, Old, Shared, Notes}
+
+
+def test_an_application_that_notes_its_layout_beside_another_one(engine: Engine) -> None:
+    note_layout(engine, New.bound())
+    note_layout(engine, Shared.bound())
+    assert told(engine, New, Old, Shared, Lent) == {Old, Lent}
+    lend(engine)
+    with pytest.raises(MigrationRefusedError, match="the store notes another layout"):
+        note_layout(engine, Shared.bound())
+
+
+def test_whose_migration_it_was_and_which_program_to_run(engine: Engine) -> None:
+    switch(engine)
+    finish(engine)
+    lend(engine)
+    assert why(engine, Old) == "0001_volumes has led away from it; run a program of New"
+    assert why(engine, Shared) == "0001_lent has led away from it; run a program of Lent"
+    assert why(engine, Remarked).startswith("another one is noted; run a program of New; or ")
+
+
+def test_a_migration_that_is_over_is_not_said_to_be_under_way(engine: Engine) -> None:
+    assert migrate(Store(engine), plan(engine)) is not None
+    assert why(engine, Bound).startswith("0001_volumes is under way between others;")
+    switch(engine)
+    finish(engine)
+    assert migrate(Store(engine), plan(engine, New, Shelved)).is_settled
+    assert why(engine, Bound).startswith("the last migration, 0001_volumes, has led to another one;")
+
+
+@pytest.mark.parametrize("is_switched", [False, True])
+def test_who_carries_a_late_record_over_leaves_the_layout_that_the_store_is_in(
+    engine: Engine,
+    is_switched: bool,  # noqa: FBT001
+) -> None:
+    switch(engine)
+    finish(engine)
+    assert migrate(Store(engine), plan(engine, New, Shelved)).is_settled
+    lend(engine)
+    Old(Store(engine)).books.insert(2, Book("It", "King"))
+    migrate(Store(engine), plan(engine), is_switched=is_switched)
+    assert told(engine, Old, New, Shelved) == {Old}
+    switch(engine)
+    finish(engine)
+    assert told(engine, Old, New, Shelved) == {Old}
+    assert New(Store(engine)).books.require(2).title == "It"
 
 
 # ---- asyncio: a layout is looked at before its first operation -------------------------------------------------------------

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         plain_shape,
         program_differences,
         rooted_spec,
+        share_items,
     )
     from keyplan.layout.lock import layout_of_bytes, layout_of_file, lock_text
     from keyplan.layout.render import render_docs, render_map
@@ -198,6 +199,7 @@ __all__ = [
     "rewrite_embedded_keys",
     "rooted_spec",
     "scalar_of_text",
+    "share_items",
     "shown_key",
     "template_of_source",
     "text_of_value",
@@ -210,7 +212,7 @@ _MODULES: Final = {
         *("CHANGE_CODES", "Impact", "KeyRelation", "LayoutChange", "LayoutPairs", "compare_keys", "differences"),
         "changes_in_markdown",
         *("field_labels", "has_same_entries", "layout_spec_of", "pair_items", "plain_shape"),
-        *("program_differences", "rooted_spec"),
+        *("program_differences", "rooted_spec", "share_items"),
     ),
     "lock": ("layout_of_bytes", "layout_of_file", "lock_text"),
     "render": ("render_docs", "render_map"),

@@ -1,13 +1,14 @@
 """Whether a layout that is bound to a store is one that programs may use there, as the store notes it; said once for each."""
 
 import warnings
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Literal, get_args
 from weakref import WeakSet
 
 from keyplan.engine import Engine
 from keyplan.errors import InvalidInputError, KeyplanError, LayoutMismatchError
 from keyplan.layout import BoundLayout, shown_key
-from keyplan.store.root_layouts import LeftLayout, RootLayouts, root_key, root_layouts_of
+from keyplan.store.root_layouts import LeftLayout, NotedLayout, RootLayouts, root_key, root_layouts_of
 
 if TYPE_CHECKING:
     from keyplan.layout import LayoutChange
@@ -91,41 +92,46 @@ def mismatch_of(layout: BoundLayout, found: RootLayouts) -> LayoutMismatchError 
     if layout.fingerprint in found.layouts:
         return None
     left = next((one for one in found.left if one.fingerprint == layout.fingerprint), None)
-    changes = _changes(layout, found)
+    own = found.of_application(layout)
+    changes = _changes(layout, own)
     if left is None and not changes:
         return None
     facts: dict[str, object] = {"layout": f"{layout.name} ({layout.fingerprint})", "root": shown_key(layout.root)}
-    if found.noted:
-        facts["stored"] = ", ".join(map(str, found.noted))
-    facts["problem"] = _why(found, left)
+    # Why all without: a migration may have left nothing in common.
+    stored = own or found.noted
+    if stored:
+        facts["stored"] = ", ".join(map(str, stored))
+    facts["problem"] = _why(found, left, is_shared=stored != found.noted)
     if changes:
         more = [f"and {len(changes) - _SHOWN_MAX} more"] if len(changes) > _SHOWN_MAX else []
         facts["differences"] = (*(f"{one.subject}: {one.message}" for one in changes[:_SHOWN_MAX]), *more)
-    ours = f"run a program of {found.noted[-1].name}" if found.noted else "run a program of the layout that is there"
+    ours = f"run a program of {stored[-1].name}" if stored else "run a program of the layout that is there"
     ahead = "; or bring the store along: `keyplan migrate status` says what is due"
     facts["advice"] = ours + ("" if left is not None and not left.is_rolled_back else ahead)
     return LayoutMismatchError(**facts)
 
 
-def _changes(layout: BoundLayout, found: RootLayouts) -> tuple["LayoutChange", ...]:
+def _changes(layout: BoundLayout, noted: Iterable[NotedLayout]) -> tuple["LayoutChange", ...]:
     """Return what differs from the newest of the layouts that are noted; nothing where a program of this one may use one."""
     # Why here: it takes as long to import as the rest of a layout, and hardly any program needs it.
     from keyplan.layout import program_differences  # noqa: PLC0415
 
-    specs = [spec for one in found.noted if (spec := one.spec) is not None]
+    specs = [spec for one in noted if (spec := one.spec) is not None]
     each = [program_differences(spec, layout) for spec in specs]
     return each[-1] if each and all(each) else ()
 
 
-def _why(found: RootLayouts, left: LeftLayout | None) -> str:
-    """Return how the store came to be in another layout."""
+def _why(found: RootLayouts, left: LeftLayout | None, *, is_shared: bool) -> str:
+    """Return how the store came to be in another layout. `is_shared`: the last migration may be another application's."""
     place = (
         "" if found.moved_to is None else f", and everything is below {shown_key(found.moved_to) or 'the empty root'}"
     )
     if left is not None:
         how = "was rolled back, which led to it" if left.is_rolled_back else "has led away from it"
         return f"{left.migration} {how}{place}"
-    if len(found.noted) > 1 or not found.left:
-        return f"{found.migration} is under way between others" if found.migration else "another one is noted"
-    last = found.left[-1]
-    return f"the last migration, {last.migration}, {'was rolled back' if last.is_rolled_back else 'has led to another one'}"
+    if is_shared or not found.migration:
+        return "another one is noted"
+    if found.is_under_way:
+        return f"{found.migration} is under way between others"
+    is_rolled_back = any(one.is_rolled_back for one in found.left if one.migration == found.migration)
+    return f"the last migration, {found.migration}, {'was rolled back' if is_rolled_back else 'has led to another one'}"

@@ -8,12 +8,14 @@ migrations; here it is read when a layout is bound.
 
 import hashlib
 import json
+from collections.abc import Iterable
 from functools import cache
 from typing import Final, Self
 
 import msgspec
 
 from keyplan.engine import Entry, Put, Snapshot
+from keyplan.errors import InvalidInputError
 from keyplan.layout import BoundLayout, BoundTable, Layout, LayoutSpec, Table, describe, layout_of_description
 from keyplan.limits import NOTED_DESCRIPTION_BYTES_MAX
 from keyplan.store.decoding import decode_record
@@ -35,7 +37,7 @@ _PLACE_BYTES: Final = 16
 class NotedLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A layout as a root notes it: its fingerprint, its name, and its description as JSON, to compare others with.
 
-    The description is empty where it is too long, or where a later layout is noted beside it.
+    The description is empty where it is too long, or where a later layout of the application is noted behind it.
     """
 
     fingerprint: str
@@ -54,7 +56,10 @@ class NotedLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def spec(self) -> LayoutSpec | None:
         """The layout; None without a description. Raises what `layout_of_description` raises."""
-        return layout_of_description(json.loads(self.description)) if self.description else None
+        try:
+            return layout_of_description(json.loads(self.description)) if self.description else None
+        except json.JSONDecodeError as error:
+            raise InvalidInputError(source=f"the note of the layout {self}", problem=f"not JSON: {error}") from error
 
 
 class LeftLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -69,8 +74,8 @@ class LeftLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 class RootLayouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The layouts that programs may use at a root now: two while a migration is under way, then one; the newest one last.
 
-    None where everything was moved below `moved_to`. `migration`: the name of the one that led here or is under way. `left`:
-    the layouts that were left, the latest one last.
+    Each application below the root has its own, one behind the other. None where everything was moved below `moved_to`.
+    `migration`: the name of the one that led here or `is_under_way`. `left`: the layouts that were left, the latest one last.
     """
 
     root: bytes
@@ -78,11 +83,38 @@ class RootLayouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     moved_to: bytes | None = None
     migration: str = ""
     left: tuple[LeftLayout, ...] = ()
+    is_under_way: bool = False
+
+    def of_application(self, *layouts: BoundLayout) -> tuple[NotedLayout, ...]:
+        """Return what is noted of the application of these layouts: what has something in common with one of them.
+
+        One without a description goes with the next one that has one, or is one of these. Raises what `NotedLayout.spec`
+        raises.
+        """
+        known = {layout.fingerprint for layout in layouts}
+        own: list[NotedLayout] = []
+        earlier: list[NotedLayout] = []
+        for one in self.noted:
+            earlier.append(one)
+            if one.fingerprint in known:
+                own += earlier
+                earlier = []
+            elif (spec := one.spec) is not None:
+                own += earlier if _share_any(spec, layouts) else ()
+                earlier = []
+        return (*own, *earlier)
 
     @property
     def layouts(self) -> tuple[str, ...]:
         """The fingerprints of the layouts."""
         return tuple(one.fingerprint for one in self.noted)
+
+
+def _share_any(spec: LayoutSpec, layouts: Iterable[BoundLayout]) -> bool:
+    # Why here: it takes as long to import as the rest of a layout, and hardly any program needs it.
+    from keyplan.layout import share_items  # noqa: PLC0415
+
+    return any(share_items(spec, layout.spec) for layout in layouts)
 
 
 class RootNotes(Layout, root=b"\x00kml"):

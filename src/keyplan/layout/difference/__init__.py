@@ -1,7 +1,7 @@
 """How a layout differs from its earlier self: what each change does to programs and stored data. Pure, as all of layout."""
 
 from keyplan.layout.difference.change import CHANGE_CODES, Impact, LayoutChange
-from keyplan.layout.difference.concerning import program_differences, rooted_spec
+from keyplan.layout.difference.concerning import program_differences, rooted_spec, share_items
 from keyplan.layout.difference.differences import differences, layout_spec_of
 from keyplan.layout.difference.indexes import has_same_entries
 from keyplan.layout.difference.keys import KeyRelation, compare_keys
@@ -24,4 +24,5 @@ __all__ = [
     "plain_shape",
     "program_differences",
     "rooted_spec",
+    "share_items",
 ]

@@ -11,7 +11,7 @@ from keyplan.layout.difference.pairing import LayoutPairs, pair_items
 from keyplan.layout.spec import LayoutSpec
 from keyplan.layout.template import Literal, Template
 
-__all__ = ["program_differences", "rooted_spec"]
+__all__ = ["program_differences", "rooted_spec", "share_items"]
 
 _GONE: Final = frozenset({"E5", "E13", "E16"})
 _NEW: Final = frozenset({"E4", "E16"})
@@ -20,6 +20,11 @@ _NEW: Final = frozenset({"E4", "E16"})
 def rooted_spec(spec: LayoutSpec, root: bytes) -> LayoutSpec:
     """Return a layout as it is under a root whose bytes are known."""
     return replace(spec, root=Template((Literal(root),) if root else (), spec.is_text), parameters={})
+
+
+def share_items(one: LayoutSpec, other: LayoutSpec) -> bool:
+    """Whether two layouts have something in common. Those of two applications below one root have nothing."""
+    return bool(pair_items(one, other).names)
 
 
 def program_differences(stored: LayoutSpec, program: BoundLayout) -> tuple[LayoutChange, ...]:

@@ -24,7 +24,7 @@ from keyplan.maintenance.migration.marks import (
 )
 from keyplan.maintenance.migration.plan import MigrationPlan
 from keyplan.maintenance.migration.table_layouts import recorded
-from keyplan.store import Backoff, LeftLayout, NotedLayout, RootLayouts, layouts_at, root_note
+from keyplan.store import Backoff, LeftLayout, NotedLayout, RootLayouts, layouts_at, root_key, root_note
 
 __all__ = [
     "NOTHING_REMEMBERED",
@@ -80,7 +80,8 @@ def history_of(engine: Engine, root: bytes) -> list[PastMigration]:
 def note_layout(engine: Engine, layout: BoundLayout) -> None:
     """Note that programs use a layout at its root, where nothing was migrated yet; whoever binds another one is told.
 
-    Where it is noted already, nothing is written. Raises MigrationRefusedError where another one is.
+    Where it is noted already, nothing is written; that of another application below the root stays beside it. Raises
+    MigrationRefusedError where another one is noted that has something in common with it, or everything was moved.
     """
     Backoff().until_committed(partial(_note_layout, engine, layout))
 
@@ -90,11 +91,14 @@ def _note_layout(engine: Engine, layout: BoundLayout) -> None:
         found = layouts_at(snapshot, layout.root)
         if found is not None and layout.fingerprint in found.layouts:
             return
-        if found is not None:
-            noted = ", ".join(map(str, found.noted)) or f"moved to {shown_key(found.moved_to or b'')}"
+        found = RootLayouts(layout.root, ()) if found is None else found
+        own = found.of_application(layout)
+        if own or found.moved_to is not None or any(one.fingerprint == layout.fingerprint for one in found.left):
+            noted = ", ".join(map(str, own or found.noted)) or f"moved to {shown_key(found.moved_to or b'')}"
             problem = f"the store notes another layout for {shown_key(layout.root)} ({noted}): migrate it to this one"
             raise MigrationRefusedError(obstacles=(problem,))
-        remembered = Remembered.of(snapshot, [root_note(RootLayouts(layout.root, (NotedLayout.of(layout),)))])
+        note = root_note(structs.replace(found, noted=(*found.noted, NotedLayout.of(layout))))
+        remembered = Remembered.of(snapshot, [note])
         commit = Commit(tuple(remembered.guards), tuple(remembered.mutations), snapshot.epoch)
     engine.commit(commit)
 
@@ -102,16 +106,39 @@ def _note_layout(engine: Engine, layout: BoundLayout) -> None:
 def began(plan: MigrationPlan, snapshot: Snapshot) -> Remembered:
     """Programs of both layouts are at work from now on, and of those that fit the old one."""
     old, new = plan.old, plan.new
+    if _has_led(plan, snapshot):
+        return _as_it_is(plan, snapshot)
     noted = [*_fitting(plan, snapshot), NotedLayout.of(old)]
+    notes = [(old.root, noted), (new.root, [NotedLayout.of(new)])]
     if old.root == new.root:
-        return Remembered.of(snapshot, [_note(plan, snapshot, old.root, [*noted, NotedLayout.of(new)])])
-    notes = (old.root, noted), (new.root, [NotedLayout.of(new)])
-    return Remembered.of(snapshot, [_note(plan, snapshot, *one) for one in notes])
+        notes = [(old.root, [*noted, NotedLayout.of(new)])]
+    return Remembered.of(snapshot, [_note(plan, snapshot, *one, is_under_way=True) for one in notes])
+
+
+def _has_led(plan: MigrationPlan, snapshot: Snapshot) -> bool:
+    """Whether the roots are as the migration has left them, so that a run of it now is for records that came late.
+
+    Why asked: layouts that came after the new one are noted beside it, and programs use them.
+    """
+    before, after = layouts_at(snapshot, plan.old.root), layouts_at(snapshot, plan.new.root)
+    if before is None or after is None or plan.new.fingerprint not in after.layouts:
+        return False
+    return plan.old.fingerprint not in before.layouts and any(
+        one.fingerprint == plan.old.fingerprint and not one.is_rolled_back for one in before.left
+    )
+
+
+def _as_it_is(plan: MigrationPlan, snapshot: Snapshot) -> Remembered:
+    """Rest on what the roots note, and write nothing."""
+    keys = sorted({root_key(plan.old.root), root_key(plan.new.root)})
+    return Remembered([as_read(key, entry) for key, entry in zip(keys, snapshot.get_many(keys), strict=True)], ())
 
 
 def switched(plan: MigrationPlan, snapshot: Snapshot) -> Remembered:
     """No program of the old layout is to write any more. Why from the run's begin: it may convert records where they stand."""
     old, new = plan.old, plan.new
+    if _has_led(plan, snapshot):
+        return _as_it_is(plan, snapshot)
     left = [
         LeftLayout(one.fingerprint, one.name, _name(plan)) for one in [*_fitting(plan, snapshot), NotedLayout.of(old)]
     ]
@@ -143,7 +170,7 @@ def _fitting(plan: MigrationPlan, snapshot: Snapshot) -> Iterator[NotedLayout]:
     """The layouts noted beside the old one, which differ from it in nothing that took a migration."""
     found = layouts_at(snapshot, plan.old.root)
     if found is not None and plan.old.fingerprint in found.layouts:
-        for one in found.noted:
+        for one in found.of_application(plan.old):
             if one.fingerprint not in {plan.old.fingerprint, plan.new.fingerprint}:
                 # Why without: a layout is compared with those that the migration is between.
                 yield structs.replace(one, description="")
@@ -157,12 +184,16 @@ def _note(
     left: Sequence[LeftLayout] = (),
     *,
     moved_to: bytes | None = None,
+    is_under_way: bool = False,
 ) -> Put:
-    """Note the layouts of a root, and those that have left it beside the ones that had before."""
-    before = layouts_at(snapshot, root)
+    """Note the layouts of a root behind those of other applications, and those that have left it behind earlier ones."""
+    before = layouts_at(snapshot, root) or RootLayouts(root, ())
     again = {one.fingerprint for one in noted} | {one.fingerprint for one in left}
-    every = (*(one for one in (() if before is None else before.left) if one.fingerprint not in again), *left)
-    return root_note(RootLayouts(root, tuple(noted), moved_to, _name(plan), every[-_NOTED_MAX:]))
+    own = {one.fingerprint for one in before.of_application(plan.old, plan.new)} | again
+    others = [one for one in before.noted if one.fingerprint not in own]
+    every = (*(one for one in before.left if one.fingerprint not in again), *left)
+    both = (*others, *noted)
+    return root_note(RootLayouts(root, both, moved_to, _name(plan), every[-_NOTED_MAX:], is_under_way))
 
 
 def _name(plan: MigrationPlan) -> str:
@@ -181,8 +212,10 @@ def remember_layout(engine: Engine, plan: MigrationPlan) -> None:
         if found is None or new in found.layouts or old not in found.layouts:
             return
         # Why without: layouts are compared with the newest one, and the others are known by their fingerprints.
-        earlier = [structs.replace(one, description="") for one in found.noted[1 - _NOTED_MAX :]]
-        noted = structs.replace(found, noted=(*earlier, NotedLayout.of(plan.new)))
+        own = found.of_application(plan.old, plan.new)
+        others = [one for one in found.noted if one not in own]
+        earlier = [structs.replace(one, description="") for one in own[1 - _NOTED_MAX :]]
+        noted = structs.replace(found, noted=(*others, *earlier, NotedLayout.of(plan.new)))
         mutations = [root_note(noted), *_definitions(plan, snapshot).values()]
         # Why forgotten: the store comes back to the layout from which that one went, and it may be wanted again.
         mutations += [Delete(entry.key) for entry, state in states_in(snapshot) if _has_left(state, plan.new)]
@@ -230,9 +263,10 @@ def ended(
 ) -> Remembered:
     """The migration is over, one way or the other."""
     notes = going_back(plan, snapshot) if is_rolled_back else switched(plan, snapshot)
-    mutations: list[Put | Delete] = [*notes.mutations]
+    mutations: list[Put | Delete] = []
     for root in sorted({plan.old.root, plan.new.root}):
         names = plan.name or state.name, plan.id, plan.old.fingerprint, plan.new.fingerprint
         past = PastMigration(root, *names, state.begun_at, ended_at, is_rolled_back)
         mutations.append(Put(next_history_key(snapshot, root), encoded(past)))
-    return Remembered.of(snapshot, mutations)
+    history = Remembered.of(snapshot, mutations)
+    return Remembered((*notes.guards, *history.guards), (*notes.mutations, *history.mutations))
