@@ -273,6 +273,26 @@ def test_a_count_that_takes_long_is_followed_by_none_for_three_times_as_long(mon
         assert counts == 2
 
 
+def test_who_has_used_up_their_part_is_refused_nothing_that_there_was_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+
+    def counted_slowly(of: Engine, below: bytes) -> tuple[int, int]:
+        clock.advance(5.0)
+        return counted(of, below)
+
+    with MemoryEngine(clock=clock) as inner:
+        registry = KeySpaces(inner, clock=clock)
+        prefix = registry.create("a", "shop").raw_prefix
+        registry.set_quota("a", keys=10)
+        engine = QuotaEngine(inner, clock=clock, closes_inner=False)
+        monkeypatch.setattr(handle, "counted", counted_slowly)
+        # Why opened: the room is shared with it, though it writes nothing.
+        with open_key_space(inner, "a", application="shop", clock=clock):
+            for at in range(10):
+                write(engine, Put(prefix + b"%d" % at, b"x"))
+            assert is_refused(engine, Put(prefix + b"more", b"x"))
+
+
 def test_a_count_stops_nobody_who_writes_elsewhere_also_where_quotas_change(
     engine: Engine, inner: Engine, prefix: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

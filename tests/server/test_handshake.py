@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import os
 import random
+import resource
 import socket
 import ssl
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from itertools import count, islice
 from typing import Any, Final
 
 import pytest
@@ -181,6 +184,10 @@ class Listening:
         hello = going.read()
         return hello[: len(hello) // 2]
 
+    def connected(self) -> socket.socket:
+        """Return a connection of which the server has not heard: its loop has had no turn."""
+        return socket.create_connection(("127.0.0.1", self._port))
+
     async def stands_in_silence(self) -> asyncio.StreamWriter:
         return (await self.silent())[1]
 
@@ -188,6 +195,26 @@ class Listening:
         writer = await self.stands_in_silence()
         writer.write(self._half_hello())
         return writer
+
+
+@contextlib.contextmanager
+def descriptors_left(number: int) -> Iterator[None]:
+    """Let this process open so many descriptors more for a block."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    *_, last = islice((at for at in count() if not _is_open(at)), number)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (last + 1, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="module")
@@ -276,6 +303,41 @@ def test_whatever_the_ends_no_connection_counts_after_them(
             assert listening.open_protocols == set()
             for writer in stand:
                 writer.close()
+
+    run(main())
+
+
+def test_who_has_the_last_descriptors_is_counted_no_more_and_has_a_line(authority: Authority) -> None:
+    async def main() -> None:
+        async with Listening(authority) as listening:
+            await listening.echoes()
+            await listening.number_is(0)
+            with contextlib.ExitStack() as stack:
+                at_once = [stack.enter_context(contextlib.closing(listening.connected())) for _ in range(20)]
+                stack.enter_context(descriptors_left(len(at_once)))
+                while len(listening.refused) < len(at_once):  # noqa: ASYNC110  # Why: nobody tells of it.
+                    await asyncio.sleep(0.001)
+                assert {facts["reason"] for facts in listening.refused} == {"no_descriptor"}
+                assert listening.connections.number == 0
+                assert listening.open_protocols == set()
+            await listening.echoes()
+
+    # Why this loop: it accepts all that wait in one turn, and uvloop one.
+    with asyncio.Runner(loop_factory=LOOPS["asyncio"]) as runner:
+        runner.run(asyncio.wait_for(main(), 60))
+
+
+def test_who_is_told_to_stop_in_the_turn_of_its_accept_is_counted_no_more(
+    authority: Authority, run: Callable[[Awaitable[None]], None]
+) -> None:
+    async def main() -> None:
+        async with Listening(authority) as listening:
+            with contextlib.closing(listening.connected()):
+                while not listening.open_protocols:  # noqa: ASYNC110  # Why: nobody tells of it.
+                    await asyncio.sleep(0)
+                # Why it is the turn: connections are made before this test has its part of one, and tasks begin in the next.
+                listening.open_protocols.pop().shutdown()
+                await listening.number_is(0)
 
     run(main())
 

@@ -104,6 +104,8 @@ class QuotaBudget:
         """There may be commits whose end nobody tells."""
         self._quota = quota
         self._left = Size(0, 0)
+        self._others_left = _NOTHING
+        """What the last count left beside this handle's part."""
 
     def change(self, quota: Quota) -> None:
         """Go by another quota from now on."""
@@ -113,6 +115,7 @@ class QuotaBudget:
     def _change(self, quota: Quota) -> None:
         if quota != self._quota:
             self._quota, self._left, self._refused_at = quota, Size(0, 0), None
+            self._others_left = _NOTHING
             self._counts_again_at = self._clock.monotonic()
 
     def enter(self, mutations: Sequence[Mutation]) -> None:
@@ -129,7 +132,7 @@ class QuotaBudget:
         """A commit has ended that was let through by `enter`; it is known whether it was carried out."""
         with self._lock:
             if is_done and not self._has_untold:
-                self._left = Size(self._left.keys + self._made.keys, self._left.bytes + self._made.bytes)
+                self._left = _sum(self._left, self._made)
             self._made = _NOTHING
             self._under_way -= 1
             if not self._under_way:
@@ -207,9 +210,10 @@ class QuotaBudget:
         now = self._clock.monotonic()
         is_refused_still = self._refused_at is not None and now - self._refused_at < _RECOUNT_SECONDS
         if is_refused_still or now < self._counts_again_at:
-            refused = self._excess(growth, self._left)
-            assert refused is not None, "it is counted for a commit that does not fit"
-            raise refused
+            # Why all of it: who has used up their part, and no more, is refused nothing that there was room for.
+            refused = self._excess(growth, _sum(self._left, self._others_left))
+            if refused is not None:
+                raise refused
         self._lock.wait_for(lambda: not self._under_way)
         began = self._clock.monotonic()
         usage, writers = self._unlocked(lambda: (Size(*self._count()), max(1, self._writers())))
@@ -224,8 +228,10 @@ class QuotaBudget:
         refused = self._excess(growth, free)
         if refused is not None:
             self._left, self._refused_at = Size(max(free.keys, 0), max(free.bytes, 0)), now
+            self._others_left = _NOTHING
             raise refused
         self._left = Size(max(free.keys // writers, growth.keys), max(free.bytes // writers, growth.bytes))
+        self._others_left = Size(max(free.keys - self._left.keys, 0), max(free.bytes - self._left.bytes, 0))
         self._refused_at = None
 
     def _excess(self, size: Size, left: Size) -> KeyplanError | None:
@@ -241,6 +247,10 @@ class QuotaBudget:
 
 
 _NO_BOUNDS: Final = Quota()
+
+
+def _sum(one: Size, other: Size) -> Size:
+    return Size(one.keys + other.keys, one.bytes + other.bytes)
 
 
 def _largest(mutations: Sequence[Mutation]) -> Size:

@@ -39,6 +39,8 @@ class HandshakeProtocol(asyncio.Protocol):
         self._connections = connections
         self._open_protocols = open_protocols
         self._is_counted = False
+        self._accepted: socket.socket | None = None
+        """The connection, until the event loop has it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         """Begin the handshake, unless there are too many connections."""
@@ -47,10 +49,7 @@ class HandshakeProtocol(asyncio.Protocol):
         self._place = self._connections.place_of(ends, Peer(transport))
         if self._connections.enter(self._place):
             self._is_counted = True
-            self._open_protocols.add(self)
-            accepted = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-            # Why kept: the loop has no hold on a task.
-            self._task = asyncio.get_running_loop().create_task(self._shake_hands(accepted))
+            self._begin(transport)
         else:
             self._connections.leave(self._place)
             # Why without an answer: who has no TLS yet could not read it.
@@ -62,8 +61,26 @@ class HandshakeProtocol(asyncio.Protocol):
     def shutdown(self) -> None:
         """Close: the server stops, and nothing was asked here. uvicorn calls it, as it does on its own protocols."""
         self._task.cancel()
+        if self._accepted is not None:
+            # Why here: a task that is cancelled before its first turn does nothing, also not at its end.
+            self._accepted.close()
+            self._leave()
 
-    async def _shake_hands(self, accepted: socket.socket) -> None:
+    def _begin(self, transport: asyncio.Transport) -> None:
+        try:
+            self._accepted = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        except OSError as error:
+            # Why it comes to that: asyncio accepts all that wait in one turn, before any of them has its second descriptor.
+            self._leave()
+            self._refuse("no_descriptor", f"the server has no descriptor left for it: {error.strerror}")
+            return
+        self._open_protocols.add(self)
+        # Why kept: the loop has no hold on a task.
+        self._task = asyncio.get_running_loop().create_task(self._shake_hands())
+
+    async def _shake_hands(self) -> None:
+        accepted, self._accepted = self._accepted, None
+        assert accepted is not None, "it is what this was begun for"
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: _HandingOver(self._hand_over),
