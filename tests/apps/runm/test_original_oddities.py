@@ -156,6 +156,22 @@ def test_a_pointer_that_names_nothing_keeps_what_it_may_have_named() -> None:
     assert dump(store) == keys
 
 
+def test_a_definition_stays_for_a_partition_whose_uuid_is_undecided() -> None:
+    keys = {
+        "partitions/by-uuid/part-0": b"\x0a\x06part-0\x12\x04east",
+        f"partitions/part-0/{POINTER}": b"7" * 32,
+        f"definitions/by-uuid/{'7' * 32}": b"\x0a\x20" + b"7" * 32 + b"\x12\x02{}",
+    }
+    store = opened(keys)
+    assert [(step.code, step.is_left) for step in migrate(store, "", is_dry_run=False)] == [("odd-uuid", True)]
+    assert dump(store) == keys
+    assert "orphan-definition" not in {one.code for one in verify(store, "")}
+    decided = Decisions(uuids={"part-0": UUID(V)})
+    assert not [step for step in migrate(store, "", is_dry_run=False, decisions=decided) if step.is_left]
+    assert dump(store)[f"partitions/{V}/{POINTER}"] == b"7" * 32
+    assert f"definitions/by-uuid/{'7' * 32}" in dump(store)
+
+
 def test_a_name_of_nobody_is_free_again() -> None:
     store = opened({key: value for key, value in image().items() if not key.startswith("objects/")})
     assert [step.code for step in migrate(store, "", is_dry_run=False)] == ["dangling-name"]

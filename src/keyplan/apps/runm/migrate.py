@@ -101,6 +101,8 @@ class _Keys:
         self._is_dry_run = is_dry_run
         self._pointers: dict[bytes, _Place] = {}
         self._has_damaged_pointer = False
+        self._named_elsewhere: set[UUID] = set()
+        """What keys name that are none of the layout's: a pointer of a partition may be among them whose UUID is undecided."""
 
     def steps(self) -> Iterator[Step]:
         """Yield each step; those of definitions last, when every pointer was seen."""
@@ -113,10 +115,11 @@ class _Keys:
         yield from self._steps_of_definitions(*definitions)
 
     def references(self) -> set[UUID]:
-        """Return the definitions that pointers name."""
+        """Return the definitions that pointers name, or keys that may be pointers."""
         for _ in self._planned():
             pass
-        return {uuid for place in self._pointers.values() for uuid in place.uuids if uuid is not None}
+        named = {uuid for place in self._pointers.values() for uuid in place.uuids if uuid is not None}
+        return named | self._named_elsewhere
 
     def _planned(self) -> Iterator[tuple[Step, Commit | None]]:
         key_range = KeyRange.of_prefix(self._deployment.bound.root)
@@ -151,6 +154,8 @@ class _Keys:
         spelled = self._deployment.bound.meaning(self._spelled(entry.key))
         if spelled.is_known and spelled.item in _POINTER_TABLES:
             self._note_pointer(entry, spelled, snapshot.epoch)
+        elif (uuid := _uuid_of(entry)) is not None:
+            self._named_elsewhere.add(uuid)
         return None
 
     # ---- names ---------------------------------------------------------------------------------------------------------
@@ -238,7 +243,7 @@ class _Keys:
             guard = KeyUnchanged(entry.key, entry.mod_revision)
             if known not in counts:
                 # Why not beside a damaged pointer: nobody knows what that one was to point at.
-                if self._has_damaged_pointer:
+                if self._has_damaged_pointer or known in self._named_elsewhere:
                     continue
                 step = Step("orphan-definition", known.hex, "removed: no scope points at it")
                 commit = Commit((guard,), (Delete(entry.key),), epoch)
