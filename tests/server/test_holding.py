@@ -5,7 +5,8 @@ import base64
 import json
 import random
 import socket
-from collections.abc import Callable, Iterator
+from asyncio import Transport
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, closing
 from hashlib import sha256
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, Final
 import httpx
 import pytest
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Scope
 
@@ -37,6 +38,7 @@ from keyplan.server import (
 )
 from keyplan.server.access import set_caller
 from keyplan.server.holding import FREE_BYTES, HeldBytes, Holding
+from keyplan.server.peers import Peer, set_peer
 from keyplan.server.reading import READ_BYTES_MAX
 from tests.servers.edge import EdgeServer
 from tests.servers.jumping import JumpingLoop
@@ -98,6 +100,23 @@ def test_an_answer_takes_the_place_of_what_was_read_and_is_never_refused() -> No
         assert held.places.taken_by("ada") == number
     holding.end()
     holding.keep(5)
+    assert held.places.number == 0
+
+
+def test_a_stream_holds_a_part_until_it_is_taken_and_nothing_while_it_waits_for_the_next() -> None:
+    held, untaken = held_of(of_all=100, of_one=10), list[Callable[[], None]]()
+    scope = scope_of("ada")
+    set_peer(scope, Peer(Transport(), when_taken=untaken.append))
+    holding = held.begun(scope)
+    for number in (7, 8):
+        holding.keep(number)
+        holding.keep_until_taken()
+    first, second = untaken
+    first()
+    assert held.places.taken_by("ada") == 8
+    second()
+    assert held.places.number == 0
+    holding.end()
     assert held.places.number == 0
 
 
@@ -181,7 +200,15 @@ def build(_context: ServiceContext) -> Service:
         allow_body(request, LARGE)
         return JsonAnswer({"bytes": len(await request.body())})
 
-    return Service("holding", [Route("/large", large), Route("/take", take, methods=["POST"])])
+    async def news() -> AsyncIterator[bytes]:
+        yield b"x" * LARGE
+        await asyncio.Event().wait()
+
+    async def stream(_request: Request) -> Response:
+        return StreamingResponse(news())
+
+    routes = [Route("/large", large), Route("/stream", stream), Route("/take", take, methods=["POST"])]
+    return Service("holding", routes)
 
 
 def asked(server: EdgeServer, name: str, request: str, stack: ExitStack, *headers: str) -> socket.socket:
@@ -205,6 +232,17 @@ def rest(opened: socket.socket) -> bytes:
     while part := opened.recv(65_536):
         heard += part
     return bytes(heard)
+
+
+def test_who_has_taken_all_of_streams_that_go_on_is_refused_nothing() -> None:
+    with EdgeServer({"holding": build}, access=ACCESS, bounds=BOUNDS) as server, ExitStack() as stack:
+        for _ in range(2):
+            opened = asked(server, "ada", "GET /stream", stack)
+            heard = b""
+            # Why no length: a chunk has its end where the part has.
+            while not heard.endswith(b"x\r\n"):
+                heard = heard[-8:] + opened.recv(MIB)
+        assert status_of(asked(server, "ada", "GET /large", stack, "Connection: close")) == 200
 
 
 def test_who_takes_no_answers_is_refused_more_and_others_are_not() -> None:

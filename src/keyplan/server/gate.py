@@ -111,6 +111,8 @@ class Gate:
                 _count_answer(holding, message)
             await send(message)
             if message.get("more_body"):
+                if len(message.get("body", b"")) > FREE_BYTES:
+                    holding.keep_until_taken()
                 # Why: a stream that waits for nothing, not even for a client that has left, would be all that the loop does.
                 await asyncio.sleep(0)
 

@@ -86,7 +86,7 @@ class HeldBytes:
 class Holding:
     """What one request holds beyond FREE_BYTES, or its answer until it is taken. `take` is safe for use by several threads."""
 
-    __slots__ = ("_held", "_is_over", "_lock", "_scope", "_who", "bytes")
+    __slots__ = ("_held", "_is_over", "_kept", "_lock", "_scope", "_who", "bytes")
 
     def __init__(self, held: HeldBytes, scope: Scope) -> None:
         self._held = held
@@ -94,6 +94,7 @@ class Holding:
         self._who: str | None = None
         self._lock = Lock()
         self._is_over = False
+        self._kept = 0
         self.bytes = 0
 
     @property
@@ -138,6 +139,7 @@ class Holding:
     def keep(self, number: int) -> None:
         """Hold so many bytes in place of all that it held: an answer that is there is not refused."""
         with self._lock:
+            self._kept += 1
             more = 0 if self._is_over else number - self.bytes
             self.bytes += more
             if more > 0:
@@ -153,14 +155,30 @@ class Holding:
         if number:
             self._held.give_back(self.who, number)
 
+    def keep_until_taken(self) -> None:
+        """Hold what it keeps, a part of an answer, until its client has taken it or is gone, or it keeps the next part.
+
+        Why not until the end: a stream that has sent a large part may wait for days for the next one.
+        """
+        kept = self._kept
+
+        def taken() -> None:
+            if self._kept == kept:
+                self.keep(0)
+
+        self._call_when_taken(taken)
+
     def end_when_taken(self) -> None:
         """End when the client has taken what was written, or is gone."""
+        self._call_when_taken(self.end)
+
+    def _call_when_taken(self, call: Callable[[], None]) -> None:
         peer = peer_of(self._scope) if self.bytes else None
         when_taken: Callable[[Callable[[], None]], None] | None = None if peer is None else peer.when_taken
         if when_taken is None:
-            self.end()
+            call()
         else:
-            when_taken(self.end)
+            when_taken(call)
 
 
 _CURRENT: Final[ContextVar[Holding | None]] = ContextVar("keyplan.holding", default=None)
