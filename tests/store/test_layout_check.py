@@ -189,6 +189,16 @@ def test_a_warning_names_the_line_that_binds_and_comes_once_for_each_store(engin
         Old(transaction)
 
 
+def test_a_warning_that_is_made_an_error_is_one_each_time(engine: Engine) -> None:
+    switch(engine)
+    store = Store(engine, layout_check="warn")
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", LayoutWarning)
+            with pytest.raises(LayoutWarning):
+                Old(store)
+
+
 @pytest.mark.parametrize("kind", ["transaction", "snapshot"])
 def test_a_layout_that_is_bound_to_a_block_first_is_looked_at_too(engine: Engine, kind: str) -> None:
     switch(engine)

@@ -77,10 +77,11 @@ class LayoutChecker:
         """Warn of what was found, or raise it; see `check`. `callers`: how far above is the line that is to blame."""
         if found is not None and self._reaction == "refuse":
             raise found
-        if self.known is not None and (found is None or isinstance(found, LayoutMismatchError)):
-            self.known.add(layout)
         if isinstance(found, LayoutMismatchError):
             warnings.warn(str(found), LayoutWarning, stacklevel=callers + 1)
+        # Why behind the warning: where it is made an error, the next binding is to fail as well.
+        if self.known is not None and (found is None or isinstance(found, LayoutMismatchError)):
+            self.known.add(layout)
 
 
 def mismatch_of(layout: BoundLayout, found: RootLayouts) -> LayoutMismatchError | None:
