@@ -234,6 +234,18 @@ def test_what_was_not_begun_or_is_over_is_not_rolled_back(store: Store) -> None:
         rolled_back(store, Old, Moved)
 
 
+def test_a_late_record_opens_no_way_back(store: Store, shop: Shop) -> None:
+    options = {"transforms": [LINES], "accepts": ["none:orders", "lose:orders"]}
+    switched(store, Shop, Lined, **options)
+    assert clean_up_migration(store, plan(store, Shop, Lined, **options)).is_cleaned
+    before = dict(Lined(store).lines.list())
+    shop.orders.insert(9, Order("late", ["a"], "n9"))
+    migrate(store, plan(store, Shop, Lined, **options), backoff=NO_WAIT)
+    with pytest.raises(MigrationRefusedError, match="was over, and old records are gone"):
+        rolled_back(store, Shop, Lined, **options)
+    assert before.items() < dict(Lined(store).lines.list()).items()
+
+
 # ---- killed anywhere ------------------------------------------------------------------------------------------------------
 
 

@@ -106,7 +106,8 @@ class MigrationState(JobRecord, frozen=True, kw_only=True, forbid_unknown_fields
 
     `name` is the migration's, for people. `indexes`: those that it has to build, made write-only when it began; `built` of them
     are. `tables`: the stage of each table, by the name that its plan has. `is_settled`: everything was carried over and
-    verified. `is_cleaned`: nothing of the old layout is left, and the migration is over.
+    verified. `is_cleaned`: nothing of the old layout is left, and the migration is over. `was_cleaned`: it was over, and
+    was begun again for records that came late.
     """
 
     old: str
@@ -119,6 +120,7 @@ class MigrationState(JobRecord, frozen=True, kw_only=True, forbid_unknown_fields
     name: str = ""
     is_settled: bool = False
     is_cleaned: bool = False
+    was_cleaned: bool = False
 
 
 class Copy(NamedTuple):

@@ -111,8 +111,11 @@ class _Rollback:
         yield from claim_obstacles(self._plan, snapshot)
         if state.is_cleaned:
             yield "the migration is over, and the old records are gone: migrate from the new layout to the old one"
+        elif state.was_cleaned:
+            gone = "the migration was over, and old records are gone: it was begun again for what came late"
+            yield f"{gone}; finish it, and migrate from the new layout to the old one"
         contracting = [name for name, stage in state.tables.items() if stage is TableStage.CONTRACTING]
-        if contracting and not state.is_cleaned:
+        if contracting and not (state.is_cleaned or state.was_cleaned):
             gone = f"the clean-up of {', '.join(contracting)} has begun, and old records are gone"
             yield f"{gone}: finish it, and migrate from the new layout to the old one"
         for work in self._plan.tables:

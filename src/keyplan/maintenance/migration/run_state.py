@@ -166,7 +166,7 @@ def begin_run(
         indexes=plan.indexes_to_build,
         name=plan.name,
     )
-    kept = fresh if state is None else structs.replace(state, is_cleaned=False, is_settled=False)
+    kept = fresh if state is None else structs.replace(state, is_cleaned=False, is_settled=False, was_cleaned=True)
     moving = [work.name for work in plan.tables if work.is_moving or state is None]
     record = begun(at_stage(kept, TableStage.FILLING, *moving), command=command, stage=stage)
     for root in sorted({plan.old.root, plan.new.root}):
