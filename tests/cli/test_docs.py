@@ -80,7 +80,17 @@ def options_of(run: Keyplan, *command: str) -> set[str]:
     return own.union(*(options_of(run, *command, inner) for inner in commands))
 
 
-SHARED = {"--store", "--keyspace", "--layout", "--parameter", "--config", "--secrets", "--json", "--help"}
+SHARED = {
+    "--store",
+    "--keyspace",
+    "--layout",
+    "--layout-check",
+    "--parameter",
+    "--config",
+    "--secrets",
+    "--json",
+    "--help",
+}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -251,7 +251,7 @@ def _node_to_remove(store: Store) -> None:
     broker.orders.insert(ORDER, NodeOrder(instance=INSTANCE))
     broker.nodes.insert(PLACED, CELL)
     broker.members.insert(MemberKey(INSTANCE, NODE), Member(), lease=lease)
-    broker.operations.insert(INSTANCE, Operation(id="o", kind="update", status=IN_PROGRESS, steps=steps))
+    broker.operations.insert(INSTANCE, Operation(id="o", kind="deprovision", status=IN_PROGRESS, steps=steps))
     broker.claims.insert(INSTANCE, Claim(broker=BROKER, operation="o"), lease=lease)
 
 

@@ -123,7 +123,7 @@ def growing_rings() -> Iterator[Line]:
 
 
 def _object(number: int, name: str = "") -> Object:
-    return Object(UUID(int=1), "runm.image", UUID(int=number), name or f"n{number}", tags=("t",))
+    return Object(UUID(int=1), "runm.provider_group", UUID(int=number), name or f"n{number}", tags=("t",))
 
 
 def one_object(store: Store) -> None:

@@ -15,7 +15,7 @@ import keyplan
 from keyplan.apps.cloudchamber import CloudChamber, CloudChamberIndexed, Rack, begin_indexes
 from keyplan.apps.cloudchamber.service import build
 from keyplan.engine import ALL_KEYS, Commit, Engine, Outside, Put
-from keyplan.errors import InvalidInputError
+from keyplan.errors import InvalidInputError, KeyplanError
 from keyplan.server import Access, Closing, PolicyAccess, ServiceContext, Stores, Workers
 from keyplan.server.peers import User, set_peer
 from keyplan.store import IndexStage, IndexState, Store, index_state_key, index_state_value
@@ -216,7 +216,7 @@ def engine_of(site: Site, folder: Path) -> Engine:
     """Return what another such service reads and writes of the same store."""
     held: list[Engine] = []
 
-    def noted(context: ServiceContext, *places: Any, outside: Outside) -> Engine:
+    def noted(context: ServiceContext, *places: Any, outside: Outside = Outside.REFUSED) -> Engine:
         held.append(OWN(context, *places, outside=outside))
         return held[-1]
 
@@ -227,7 +227,10 @@ def engine_of(site: Site, folder: Path) -> Engine:
     )
     with patch.object(ServiceContext, "own", noted):
         build(ServiceContext("cloudchamber", stores, settings, *parts, CollectorRegistry()))
-    (engine,) = held
+    looking, engine = held
+    # The one that only looks which layout the store holds may write nothing.
+    with pytest.raises(KeyplanError):
+        looking.commit(Commit((), (Put(f"{ROOT}users/x".encode(), b""),)))
     return engine
 
 
