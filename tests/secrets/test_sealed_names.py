@@ -1,8 +1,9 @@
 """The names that a secret is sealed with, of layout and table; and tables whose secrets never are sealed."""
 
 import pytest
+from msgspec import Struct
 
-from keyplan import Layout, Table
+from keyplan import Layout, Secret, Table
 from keyplan.engine import Commit, MemoryEngine, Put
 from keyplan.errors import CorruptionError
 from keyplan.layout import canonical_description, describe, differences, layout_class_of, layout_of_description
@@ -125,6 +126,27 @@ def test_a_table_whose_sealed_secrets_would_not_open_any_more_is_told_and_refuse
         assert str(change).startswith(told)
         assert str(change) in plan_migration(engine, Renamed.bound(), new.bound()).obstacles
         assert "E22" not in {change.code for change in differences(new, new)}
+
+
+def test_who_makes_a_field_no_secret_any_more_is_told_to_open_what_is_sealed() -> None:
+    class Plain(Struct):
+        word: str
+
+    class Hidden(Struct):
+        word: Secret[str]
+
+    class Sealing(Layout, root="/words/", sealed_as="Words"):
+        words = Table("{name}", key=str, value=Hidden)
+
+    class Clear(Layout, root="/words/", sealed_as="Words"):
+        words = Table("{name}", key=str, value=Plain)
+
+    with MemoryEngine() as engine:
+        Sealing(Store(engine, secrets=keys("k1"))).words.put("a", Hidden(Secret(NEEDLE)))
+        with pytest.raises(CorruptionError):
+            Clear(Store(engine)).words.require("a")
+    [change] = [change for change in differences(Sealing, Clear) if change.code == "E21"]
+    assert "where it is sealed, `keyplan secrets open` with the old layout first" in str(change)
 
 
 def test_what_looks_sealed_in_a_table_that_never_is_is_a_damaged_record() -> None:

@@ -53,7 +53,9 @@ def _secret_changes(old: TableSpec, new: TableSpec) -> Iterator[LayoutChange]:
         advice = "nothing to do: it is masked from now on, and stored as before"
         yield LayoutChange("E21", new.name, Impact.COMPATIBLE, "it is secret now", advice, shown_path(path))
     for path in sorted({*old.form.secrets} - {*new.form.secrets}, key=str):
-        advice = "nothing to do, but everybody who reads the records sees it from now on"
+        # Why said: what is sealed is no value of a field that is none, and its record would be a damaged one.
+        opening = "where it is sealed, `keyplan secrets open` with the old layout first; " if old.is_sealed else ""
+        advice = f"{opening}everybody who reads the records sees it from now on"
         yield LayoutChange("E21", new.name, Impact.COMPATIBLE, "it is secret no longer", advice, shown_path(path))
 
 
