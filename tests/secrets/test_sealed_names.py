@@ -6,7 +6,7 @@ from msgspec import Struct
 from keyplan import Layout, Secret, Table
 from keyplan.engine import Commit, MemoryEngine, Put
 from keyplan.errors import CorruptionError
-from keyplan.layout import canonical_description, describe, differences, layout_class_of, layout_of_description
+from keyplan.layout import Impact, canonical_description, describe, differences, layout_class_of, layout_of_description
 from keyplan.maintenance import plan_migration
 from keyplan.store import Store
 from tests.secrets.test_sealed_store import ADA, keys, stored
@@ -145,8 +145,9 @@ def test_who_makes_a_field_no_secret_any_more_is_told_to_open_what_is_sealed() -
         Sealing(Store(engine, secrets=keys("k1"))).words.put("a", Hidden(Secret(NEEDLE)))
         with pytest.raises(CorruptionError):
             Clear(Store(engine)).words.require("a")
-    [change] = [change for change in differences(Sealing, Clear) if change.code == "E21"]
-    assert "where it is sealed, `keyplan secrets open` with the old layout first" in str(change)
+    [change] = [change for change in differences(Sealing, Clear) if change.code == "E22"]
+    assert change.impact is Impact.BREAKING
+    assert "`keyplan secrets open` with the old layout" in str(change)
 
 
 def test_what_looks_sealed_in_a_table_that_never_is_is_a_damaged_record() -> None:

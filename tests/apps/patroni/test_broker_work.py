@@ -36,6 +36,7 @@ class Cluster:
         self.lease = self.store.lease(600, keep_alive=False)
         self.asked: list[str] = []
         self.on_asked: Callable[[], None] = lambda: None
+        self.on_pause: Callable[[], None] = lambda: None
         self.broker.instances.put("f1", InstanceState(instance_id="f1"))
         for node in ("a", "b", "c"):
             self.broker.nodes.put(NodeKey("f1", node), f"cell-{node}")
@@ -68,13 +69,25 @@ class Cluster:
             "o",
             broker="me",
             catalog=BUILT_IN_CATALOG,
-            stop=Event(),
+            stop=_Stop(self),
             clock=SYSTEM_CLOCK,
             waits=Waits(step_seconds_max=0.1, look_seconds=0.01, switch_again_seconds=0.02),
         ).run()
 
     def removed(self) -> list[str]:
         return sorted({"a", "b", "c"} - {key.node for key in self.broker.nodes.keys("f1")})
+
+
+class _Stop(Event):
+    """Never set; what happens while the work waits happens here."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._cluster.on_pause()
+        return super().wait(timeout)
 
 
 @pytest.fixture
@@ -113,6 +126,24 @@ def test_a_replica_that_has_come_to_lead_hands_over_before_it_goes(cluster: Clus
     cluster.on_asked = hand_over
     assert cluster.made(Step(kind="remove", node="b")).status == "success"
     assert (cluster.asked, cluster.removed()) == (["b"], ["b"])
+
+
+def test_a_node_that_leads_again_while_others_are_waited_for_stays(cluster: Cluster) -> None:
+    def come_back() -> None:
+        if cluster.asked:
+            cluster.lead("b", 5)
+            cluster.follow("a", 5)
+            cluster.follow("c", 5)
+
+    def hand_over() -> None:
+        cluster.lead("c", 4)
+
+    cluster.on_asked = hand_over
+    cluster.made(Step(kind="switch", node="b"))
+    cluster.on_pause = come_back
+    ended = cluster.made(Step(kind="remove", node="b"))
+    assert (ended.status, cluster.removed()) == ("failed", [])
+    assert ended.message.endswith("b leads again")
 
 
 def test_a_leader_that_does_not_hand_over_stays(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

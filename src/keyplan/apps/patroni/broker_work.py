@@ -267,7 +267,7 @@ class OperationWork:
             # Invariant: of a cluster that stays no node goes before all that stay follow a leader that stays. A member that is
             # being rewound loses what it is rewound from otherwise, and who has taken over may be the only one with everything.
             self._hand_over(node)
-            self._until(self._missing_members, self._waits.step_seconds_max)
+            self._until(partial(self._missing_without, node), self._waits.step_seconds_max)
         key = NodeKey(self._instance, node)
         cell = self._latest.nodes.get(key) or self._latest.node_intents.get(key)
         if cell is not None:
@@ -338,6 +338,11 @@ class OperationWork:
         if others:
             faults.append(f"others run too: {', '.join(others)}")
         return "; ".join([f"{len(staying) - len(astray)} of {len(staying)} members can be counted on", *faults])
+
+    def _missing_without(self, node: str) -> str:
+        """Return why a node that has handed over cannot go yet. The lead may come back to it while others are waited for."""
+        missing = self._missing_members()
+        return missing or (f"{node} leads again" if self._latest.leaders.get(self._instance) == node else "")
 
     def _wait_leader(self, _step: Step) -> None:
         self._until(self._missing_leader, self._waits.step_seconds_max)

@@ -19,7 +19,7 @@ _NOTHING: Final = "nothing to do"
 
 
 def value_changes(old: TableSpec, new: TableSpec, drops: Collection[str] = ()) -> Iterator[LayoutChange]:
-    """Changes E8 to E11, E18, E20 and E21 of one table. `drops` names fields, `table.field`, whose values shall be lost."""
+    """Changes E8 to E11, E18 and E20 to E22 of one table. `drops` names fields, `table.field`, whose values shall be lost."""
     before, after = old.form.describe(), new.form.describe()
     yield from _secret_changes(old, new)
     if old.holds_keys != new.holds_keys:
@@ -53,10 +53,14 @@ def _secret_changes(old: TableSpec, new: TableSpec) -> Iterator[LayoutChange]:
         advice = "nothing to do: it is masked from now on, and stored as before"
         yield LayoutChange("E21", new.name, Impact.COMPATIBLE, "it is secret now", advice, shown_path(path))
     for path in sorted({*old.form.secrets} - {*new.form.secrets}, key=str):
-        # Why said: what is sealed is no value of a field that is none, and its record would be a damaged one.
-        opening = "where it is sealed, `keyplan secrets open` with the old layout first; " if old.is_sealed else ""
-        advice = f"{opening}everybody who reads the records sees it from now on"
-        yield LayoutChange("E21", new.name, Impact.COMPATIBLE, "it is secret no longer", advice, shown_path(path))
+        message, shown = "it is secret no longer", shown_path(path)
+        if old.is_sealed:
+            # Why breaking: what is sealed is no value of a field that is none, and its record would be a damaged one.
+            advice = "leave none sealed: `keyplan secrets open` with the old layout; everybody who reads sees it from then on"
+            yield LayoutChange("E22", new.name, Impact.BREAKING, message, advice, shown)
+        else:
+            advice = "everybody who reads the records sees it from now on"
+            yield LayoutChange("E21", new.name, Impact.COMPATIBLE, message, advice, shown)
 
 
 def _decided(table: str, change: FieldChange, drops: Collection[str]) -> FieldChange:
