@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from keyplan.cli.audit_log import AuditOptions
-    from keyplan.cli.failures import print_hint
+    from keyplan.cli.failures import agreed, print_hint
     from keyplan.cli.jobs import stopped_by_signals, words_of
     from keyplan.cli.options import (
         ConfigOption,
@@ -36,6 +36,7 @@ __all__ = [
     "StoreOption",
     "Unfinished",
     "absolute_url",
+    "agreed",
     "brought_into",
     "layout_of_option",
     "print_grid",
@@ -54,7 +55,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "failures": ("print_hint",),
+    "failures": ("agreed", "print_hint"),
     "jobs": ("stopped_by_signals", "words_of"),
     "audit_log": ("AuditOptions",),
     "options": (

@@ -116,7 +116,13 @@ def test_doctor_finds_and_mends_a_lost_port(url: str) -> None:
     ran = CliRunner().invoke(app, ["doctor", "--store", url])
     assert ran.exit_code == 1
     assert "lost-port\tgone\t" in ran.stdout
-    mended = json.loads(CliRunner().invoke(app, ["doctor", "--mend", "--store", url, "--json"]).stdout)["findings"]
+    asked = CliRunner().invoke(app, ["doctor", "--mend", "--store", url])
+    assert isinstance(asked.exception, InvalidInputError)
+    assert "to be removed: lost-port gone: port 33001" in asked.stderr
+    with open_store(url) as store:
+        assert Broker(store).allocations.exists("gone")
+    command = ["doctor", "--mend", "--yes", "--store", url, "--json"]
+    mended = json.loads(CliRunner().invoke(app, command).stdout)["findings"]
     assert {fault["kind"]: fault["mended"] for fault in mended} == {"lost-port": True, "node-on-dead-cell": False}
     with open_store(url) as store:
         assert [instance for instance, _ in Broker(store).allocations.list()] == ["f1"]

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from keyplan import Secret
-from keyplan.apps.patroni import Broker, Member, MemberKey, RouterReport
+from keyplan.apps.patroni import Broker, Member, MemberKey, Operation, RouterReport
+from keyplan.apps.patroni.ports import PortAllocator, PortRange
 from keyplan.apps.patroni.router_agent import Router
 from keyplan.apps.patroni.router_haproxy import HAProxy, find_haproxy
 from keyplan.apps.patroni.router_routes import Leader, ReplicaRoute, Route
@@ -91,6 +92,57 @@ def test_reads_never_lead_to_who_led_last_while_nobody_leads(store: Store, lease
     broker.leaders.put("f1", "n2", lease=lease)
     router.step()
     assert [reads.following for reads in board.reads] == [(PLACES["n1"], PLACES["n3"])]
+    router.close()
+
+
+def appear(broker: Broker, name: str, lease: Lease) -> None:
+    """A cluster of somebody else's: a leader and a member below /service, and nothing of the broker's."""
+    conn_url = Secret("postgres://10.0.0.9:5009/postgres")
+    member = Member(role="primary", state="running", conn_url=conn_url)
+    broker.members.put(MemberKey(name, "p1"), member, lease=lease)
+    broker.leaders.put(name, "p1", lease=lease)
+
+
+def test_a_cluster_that_appears_below_service_gets_a_port_and_a_route_without_anybody_s_order(
+    store: Store, lease: Lease
+) -> None:
+    broker, board = begin(store, lease), Board()
+    router = Router(store, board, ports=PortAllocator(store))
+    router.step()
+    appear(broker, "theirs", lease)
+    router.step()
+    assert board.routes == (
+        Route("f1", 33006, PLACES["n1"]),
+        Route("theirs", 33007, Leader("10.0.0.9", 5009)),
+    )
+    assert broker.allocations.get("theirs") == 33007
+    router.step()
+    assert broker.next_port.peek() == 33008
+    router.close()
+
+
+def test_what_is_left_of_a_deleted_instance_gets_no_port_again(store: Store) -> None:
+    broker, allocator = Broker(store), PortAllocator(store)
+    broker.operations.put("f2", Operation(id="deprovision-1", kind="deprovision", status="success"))
+    broker.leaders.put("f2", "n1", lease=store.lease(600, keep_alive=False))
+    revision = store.revision
+    assert allocator.allocate_to_appeared("f2") is None
+    broker.operations.delete("f2")
+    assert allocator.allocate_to_appeared("f2") == 33000
+    assert allocator.allocate_to_appeared("nobody") is None
+    assert store.revision > revision
+
+
+def test_a_cluster_that_can_have_no_port_ends_no_look_and_takes_nobody_s_route(
+    store: Store, lease: Lease, caplog: pytest.LogCaptureFixture
+) -> None:
+    board = Board()
+    appear(begin(store, lease), "theirs", lease)
+    router = Router(store, board, ports=PortAllocator(store, PortRange(33006, 33006)))
+    for _ in range(3):
+        router.step()
+    assert board.routes == (Route("f1", 33006, PLACES["n1"]),)
+    assert caplog.text.count("cluster theirs gets no port") == 1
     router.close()
 
 

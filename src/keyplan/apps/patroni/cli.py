@@ -17,7 +17,9 @@ from keyplan.cli import (
     ConfigOption,
     JsonOption,
     StoreOption,
+    agreed,
     print_grid,
+    print_hint,
     print_json,
     print_text,
     store_of_option,
@@ -32,6 +34,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, pretty_exceptions
 
 _KEEP_SECONDS_MAX: Final = 30 * 86_400.0
 """Why: a token that counts for longer was not replaced."""
+_PLAN: Final = " to carry out the plan"
 _FOUND = 1
 """The exit code when something is wrong."""
 
@@ -51,18 +54,27 @@ app.command("status")(show_status)
 def examine(
     store: StoreOption = None,
     is_mending: Annotated[
-        bool, typer.Option("--mend", help="Remove stale registrations and orders, orphan nodes and lost ports.")
+        bool,
+        typer.Option("--mend", help="Show and remove stale registrations and orders, orphan nodes and lost ports."),
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --mend: do not ask.")] = False,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Find stale registrations, orphan nodes, lost ports, clusters without a leader, and more.
 
-    Exit code 1 when something is wrong that was not mended.
+    Exit code 1 when something is wrong that was not mended. Nothing is removed that a cluster has a trace of, whoever made it.
     """
+    if yes and not is_mending:
+        raise InvalidInputError(source="--yes", problem="--yes belongs to --mend: pass both")
     with store_of_option(store, config) as opened:
         found = diagnose(opened)
-        mended = {fault for fault in found if is_mending and fault.kind in MENDABLE and mend(opened, fault)}
+        plan = [fault for fault in found if is_mending and fault.kind in MENDABLE]
+        if plan and not yes:
+            for fault in plan:
+                print_hint(f"to be removed: {fault.kind} {fault.subject}: {fault.text}")
+        is_agreed = not plan or agreed(f"Remove {len(plan)} of these?", is_agreed=yes, source="--mend", instead=_PLAN)
+        mended = {fault for fault in plan if is_agreed and mend(opened, fault)}
     if as_json:
         print_json({"findings": [{**fault._asdict(), "mended": fault in mended} for fault in found]})
     elif found:

@@ -30,6 +30,7 @@ from keyplan.apps.patroni.node_config import DYNAMIC_DEFAULT, Gateway, merged
 from keyplan.apps.patroni.node_host import find_host
 from keyplan.apps.patroni.node_ports import PortRange
 from keyplan.apps.patroni.node_users import InstanceUsers
+from keyplan.apps.patroni.ports import PORTS_DEFAULT, PortAllocator, port_range
 from keyplan.apps.patroni.records import Cell
 from keyplan.apps.patroni.registrar import CELL_LEASE_SECONDS
 from keyplan.apps.patroni.router_agent import Router, Switchboard
@@ -128,6 +129,15 @@ def router(
     bind: Annotated[
         str, typer.Option("--bind", metavar="HOST", help="The address that the public ports are opened at.")
     ] = "127.0.0.1",
+    ports: Annotated[
+        str,
+        typer.Option(
+            "--ports", metavar="FIRST-LAST", help="The public ports for clusters that nobody ordered; as the broker's."
+        ),
+    ] = f"{PORTS_DEFAULT.first}-{PORTS_DEFAULT.last}",
+    only_ordered: Annotated[
+        bool, typer.Option("--only-ordered", help="Give clusters that nobody ordered of the broker no port.")
+    ] = False,
     forward: ForwardOption = False,
     stop_haproxy: Annotated[
         bool,
@@ -135,8 +145,12 @@ def router(
     ] = False,
     log_level: LogLevelOption = "info",
 ) -> None:
-    """Make the public port of every instance lead to its current leader, by HAProxy, or by itself where there is none."""
+    """Make the public port of every instance lead to its current leader, by HAProxy, or by itself where there is none.
+
+    A cluster that appears below /service, and that nobody ordered, is given a port as soon as somebody leads it.
+    """
     set_up_logging(log_level)
+    public = port_range(ports)
     program = None if forward else find_haproxy()
     stop = Event()
     with told_by_signals(stop, logger=LOGGER), store_of_option(store, config, create=False) as opened:
@@ -147,7 +161,8 @@ def router(
             switchboard = HAProxy(data.absolute(), program=program, bind=bind, is_root=os.geteuid() == 0)
         by = "forwarding" if program is None else "haproxy"
         name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        following = Router(opened, switchboard, name=name, by=by)
+        allocator = None if only_ordered else PortAllocator(opened, public)
+        following = Router(opened, switchboard, name=name, by=by, ports=allocator)
         try:
             print_text(f"router by {'this process' if program is None else program}")
             sys.stdout.flush()

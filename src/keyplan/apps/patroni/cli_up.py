@@ -1,9 +1,10 @@
 """The command `keyplan patroni up`."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -22,6 +23,8 @@ from keyplan.errors import InvalidInputError
 from keyplan.signals import told_by_signals
 
 __all__ = ["up"]
+
+_PORTS_SETTING: Final = "patroni-broker.ports="
 
 
 @spread
@@ -76,7 +79,7 @@ def up(
         cells=cells,
         first_port=ports,
         cell_options=nodes.words(),
-        router_options=[*(["--forward"] if forward else []), "--log-level", nodes.log_level],
+        router_options=[*(["--forward"] if forward else []), *_router_ports(setting), "--log-level", nodes.log_level],
         server_options=[word for text in setting or () for word in ("--setting", text)],
     )
     stop = Event()
@@ -100,6 +103,12 @@ def _announce(everything: Everything, *, as_json: bool) -> None:
         cells = ", ".join(described["cells"])
         print_text(f"ready: broker {described['broker']}, credentials {described['credentials']}, cells {cells}")
     sys.stdout.flush()
+
+
+def _router_ports(settings: Sequence[str] | None) -> list[str]:
+    """The broker's public ports, for the router: it gives some to clusters that nobody ordered."""
+    given = [text.removeprefix(_PORTS_SETTING) for text in settings or () if text.startswith(_PORTS_SETTING)]
+    return ["--ports", given[-1]] if given else []
 
 
 def _require_address(listen: str) -> None:

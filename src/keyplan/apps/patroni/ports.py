@@ -59,6 +59,23 @@ class PortAllocator:
         """Return the instance's port: the one that it has, or the next one. One commit. Raises NoPortsLeftError."""
         return self._store.run(lambda binding: self.allocate_in(binding, instance))
 
+    def allocate_to_appeared(self, instance: str) -> int | None:
+        """Give a cluster that nobody ordered here a port, as the document's router does when one appears below `/service`.
+
+        Return its port; None where nobody leads it, or where it is what is left of an instance that was deleted. One commit,
+        guarded by the leader key that was seen. Raises NoPortsLeftError.
+        """
+
+        def work(binding: Binding) -> int | None:
+            broker = Broker(binding)
+            operation = broker.operations.get(instance)
+            # Why its operation: a node of a cell that was away may lead for the moment until the cell hears that it is to go.
+            if not broker.leaders.exists(instance) or (operation is not None and operation.kind == "deprovision"):
+                return broker.allocations.get(instance)
+            return self.allocate_in(binding, instance)
+
+        return self._store.run(work)
+
     def allocate_in(self, binding: Binding, instance: str, wanted: int | None = None) -> int:
         """Do the same as a part of a transaction, which `store.run` repeats when another allocator was faster.
 

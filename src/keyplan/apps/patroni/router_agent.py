@@ -15,6 +15,7 @@ import msgspec
 
 from keyplan.apps.patroni.layout import Broker, MemberKey
 from keyplan.apps.patroni.logs import LOGGER
+from keyplan.apps.patroni.ports import PortAllocator
 from keyplan.apps.patroni.records import Member, RouterReport
 from keyplan.apps.patroni.router_routes import (
     Candidate,
@@ -26,7 +27,8 @@ from keyplan.apps.patroni.router_routes import (
     replica_routes,
     routes,
 )
-from keyplan.errors import CorruptionError, EngineError, InvalidInputError, LeaseNotFoundError
+from keyplan.engine import SYSTEM_CLOCK
+from keyplan.errors import CorruptionError, EngineError, InvalidInputError, KeyplanError, LeaseNotFoundError
 from keyplan.layout import ChangeKind, Changes
 from keyplan.store import Lease, Store
 
@@ -36,6 +38,7 @@ _POLL_SECONDS: Final = 0.5
 _PENDING_POLL_SECONDS: Final = 0.1
 _RETRY_SECONDS: Final = 1.0
 _ASK_SECONDS_MAX: Final = 1.0
+_ALLOCATE_AGAIN_SECONDS: Final = 5.0
 _LEASE_SECONDS: Final = 15.0
 """How long a router that died counts as alive."""
 
@@ -55,9 +58,22 @@ class Switchboard(Protocol):
 class Router:
     """Drives a switchboard by the store. `run` until it is told to stop; the switchboard is the caller's to stop."""
 
-    def __init__(self, store: Store, switchboard: Switchboard, *, name: str = "", by: str = "") -> None:
-        """`name` is the router's, unique in the store; without one it tells nobody of itself. `by` is what carries."""
+    def __init__(
+        self,
+        store: Store,
+        switchboard: Switchboard,
+        *,
+        name: str = "",
+        by: str = "",
+        ports: PortAllocator | None = None,
+    ) -> None:
+        """`name` is the router's, unique in the store; without one it tells nobody of itself. `by` is what carries.
+
+        `ports` gives clusters a port that nobody ordered here; without it they have none.
+        """
         self._store = store
+        self._ports = ports
+        self._asked_at: dict[str, float] = {}
         self._broker = Broker(store)
         self._switchboard = switchboard
         self._name = name
@@ -94,6 +110,7 @@ class Router:
             self._begin()
         else:
             self._learn(wait_seconds)
+        self._allocate()
         seen = Seen(self._allocations, self._leaders, self._members, self._replica_ports)
         self._confirm(candidates(seen))
         wanted = routes(seen, self._confirmed)
@@ -104,6 +121,24 @@ class Router:
             self._tell(wanted)
             self._applied = wanted
         self._tell_store(wanted)
+
+    def _allocate(self) -> None:
+        """Give each cluster that is led and has no port one. Why no failure ends the look: the others are to be led to."""
+        if self._ports is None:
+            return
+        now = SYSTEM_CLOCK.monotonic()
+        self._asked_at = {instance: at for instance, at in self._asked_at.items() if instance in self._leaders}
+        for instance in sorted(self._leaders.keys() - self._allocations.keys()):
+            if now < self._asked_at.get(instance, now):
+                continue
+            self._asked_at[instance] = now + _ALLOCATE_AGAIN_SECONDS
+            try:
+                port = self._ports.allocate_to_appeared(instance)
+            except KeyplanError as error:
+                LOGGER.error("cluster %s gets no port: %s", instance, error)
+                continue
+            if port is not None:
+                self._allocations[instance] = port
 
     def _tell_store(self, wanted: tuple[Route, ...]) -> None:
         """Say how it goes, on a lease, when that has changed. Raises EngineError."""
