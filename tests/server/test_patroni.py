@@ -21,6 +21,7 @@ import pytest
 
 import keyplan
 from keyplan.apps.patroni import Broker, MemberKey
+from keyplan.apps.patroni.ports import PortAllocator, PortRange
 from keyplan.apps.patroni.router_agent import Router, Switchboard
 from keyplan.apps.patroni.router_forward import Forwarder
 from keyplan.apps.patroni.router_haproxy import HAProxy, find_haproxy
@@ -108,8 +109,10 @@ def test_real_clusters_elect_switch_over_fail_over_outlive_their_store_and_are_r
     clusters = site.clusters
     with site.served() as server, keyplan.open(site.store_url) as store:
         broker = Broker(store)
-        for cluster in clusters:
+        # The first one's port is the router's to give: nobody has ordered that cluster.
+        for cluster in clusters[1:]:
             broker.allocations.insert(cluster.scope, site.ports[cluster.scope])
+        for cluster in clusters:
             cluster.start()
         at_once(partial(_begin, store), clusters)
         at_once(partial(_switch_over, broker), clusters)
@@ -212,7 +215,7 @@ def _lose_leaders(clusters: list[PatroniCluster], store: Store, ports: dict[str,
     broker = Broker(store)
     _replicate_synchronously(halted, broker)
     with ExitStack() as stack:
-        stack.enter_context(routed(store))
+        stack.enter_context(routed(store, ports[killed.scope]))
         writers = {one.scope: stack.enter_context(RoutedWriter(ports[one.scope])) for one in clusters}
         for one in clusters:
             until(lambda one=one: len(writers[one.scope].acknowledged) > 5, 60, one.logs)  # type: ignore[misc]
@@ -262,14 +265,14 @@ def _replicate_synchronously(cluster: PatroniCluster, broker: Broker) -> None:
 
 
 @contextmanager
-def routed(store: Store) -> Iterator[None]:
-    """A router for the length of a block: HAProxy where it is installed."""
+def routed(store: Store, port: int) -> Iterator[None]:
+    """A router for the length of a block, HAProxy where it is installed, with one port to give."""
     folder, program = Path(tempfile.mkdtemp(prefix="keyplan-router-")), find_haproxy()
     board: Switchboard = Forwarder()
     if program is not None:
         board.stop()
         board = HAProxy(folder, program=program, is_root=os.geteuid() == 0)
-    stop, following = Event(), Router(store, board)
+    stop, following = Event(), Router(store, board, ports=PortAllocator(store, PortRange(port, port)))
     thread = Thread(target=following.run, args=(stop,), daemon=True)
     thread.start()
     try:
