@@ -14,7 +14,7 @@ from keyplan.protobuf.etcd import (
     SortTarget,
 )
 from keyplan.protobuf.json_form import JsonStyle, ProtoJson, json_codec
-from keyplan.protobuf.records import Message, with_unknown_fields_of
+from keyplan.protobuf.records import Message, unknown_field_paths, with_unknown_fields_of
 from keyplan.protobuf.scalars import INT64_MAX, INT64_MIN, SCALARS, MisfitError
 from keyplan.protobuf.schema import Schema
 
@@ -37,5 +37,6 @@ __all__ = [
     "SortOrder",
     "SortTarget",
     "json_codec",
+    "unknown_field_paths",
     "with_unknown_fields_of",
 ]

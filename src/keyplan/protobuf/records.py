@@ -1,5 +1,6 @@
 """Messages as records: msgspec Structs that are written by hand, where a program holds them, or made of a declaration."""
 
+from collections.abc import Iterator
 from enum import StrEnum
 from functools import cache
 from types import GenericAlias, UnionType
@@ -10,7 +11,7 @@ import msgspec
 from keyplan.protobuf.declaration import Declaration, Field
 from keyplan.protobuf.scalars import SCALARS
 
-__all__ = ["Message", "Record", "RecordClasses", "field_types", "with_unknown_fields_of"]
+__all__ = ["Message", "Record", "RecordClasses", "field_types", "unknown_field_paths", "with_unknown_fields_of"]
 
 M = TypeVar("M", bound="Message")
 
@@ -118,6 +119,21 @@ def field_types(record: type[msgspec.Struct]) -> dict[str, Any]:
         declared: dict[str, Any] = record.declared_types()
         return declared
     return {info.name: info.type for info in msgspec.structs.fields(record) if info.name != "unknown_fields"}
+
+
+def unknown_field_paths(message: Message, place: str = "") -> Iterator[str]:
+    """Yield where a message has fields that its class does not know, at every depth: `capacity.corse`, as JSON spells them."""
+    for info in msgspec.structs.fields(message):
+        value, here = getattr(message, info.name), f"{place}{info.encode_name}"
+        if info.name == "unknown_fields":
+            yield from (f"{place}{name}" for name in value)
+        elif isinstance(value, Message):
+            yield from unknown_field_paths(value, f"{here}.")
+        elif isinstance(value, dict | list):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, item in items:
+                if isinstance(item, Message):
+                    yield from unknown_field_paths(item, f"{here}.{key}.")
 
 
 def with_unknown_fields_of(old: Message, new: M) -> M:

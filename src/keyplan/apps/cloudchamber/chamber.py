@@ -13,6 +13,7 @@ from keyplan.apps.cloudchamber.namespace_store import (
     PARTS,
     DeletePolicy,
     NamespaceStore,
+    Owner,
     carried_out_in_steps,
     delete_place,
 )
@@ -124,8 +125,17 @@ class Chamber(NamespaceStore[CloudChamber]):
         expected, NotFoundError unless `missing_ok`. A range is one operation, so that any number of blades fits; under a layout
         with indexes each record counts, and EngineLimitError is raised unless `in_steps`.
         """
-        owned = self._owned("racks", name)
-        return self._delete(owned, delete_policy, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
+        return self.delete_with_parts(
+            self.owner_of_rack(name),
+            delete_policy=delete_policy,
+            expected_revision=expected_revision,
+            missing_ok=missing_ok,
+            in_steps=in_steps,
+        )
+
+    def owner_of_rack(self, name: str) -> Owner:
+        """Return a rack as something with parts."""
+        return self._owned("racks", name)
 
     def delete_listed(self, table: str, *prefix: Any, in_steps: bool = False) -> int:
         """Delete the records of a table whose first key fields equal `prefix`, in one commit; return how many there were.

@@ -19,7 +19,7 @@ from keyplan.errors import (
     NotFoundError,
     StaleRecordError,
 )
-from keyplan.layout import Kind, Versioned, shown_key
+from keyplan.layout import Damaged, Kind, Layout, Versioned, bound_layout_of, shown_key
 from keyplan.protobuf import Message
 
 __all__ = [
@@ -35,6 +35,9 @@ __all__ = [
     "delete_records",
     "list_records",
     "read_records",
+    "require",
+    "revision_of",
+    "row_at",
     "write_records",
 ]
 
@@ -122,7 +125,7 @@ def read_records(chamber: CloudChamber, wanted: Mapping[Address, RevisionConditi
         found = {address: state.view(address.table).versioned(address.key) for address in wanted}
         for address, condition in wanted.items():
             there = found[address]
-            _require(address, condition, 0 if there is None else there.revision)
+            require(address, condition, 0 if there is None else there.revision)
         return RevisionRead(state.revision, {address: one for address, one in found.items() if one is not None})
 
 
@@ -166,21 +169,30 @@ def delete_records(chamber: CloudChamber, deletes: Mapping[Address, RevisionCond
 def _check(transaction: CloudChamber, address: Address, condition: RevisionCondition) -> None:
     # Why: a record that is read becomes a guard, and ANY asks for none.
     if condition.relation is not Relation.ANY:
-        _require(address, condition, _revision_of(transaction, address))
+        require(address, condition, revision_of(row_at(transaction, address)))
 
 
-def _revision_of(state: CloudChamber, address: Address) -> int:
-    """The revision of the record, which need not be readable; 0 when there is none."""
+def row_at(state: Layout, address: Address) -> Versioned[Any, Any] | Damaged[Any] | None:
+    """Return what stands at an address, be it damaged; None when nothing does."""
     view = state.view(address.table)
     try:
-        found = view.versioned(address.key)
+        found: Versioned[Any, Any] | Damaged[Any] | None = view.versioned(address.key)
     except CorruptionError:
-        fields = CloudChamber.bound().tables[address.table].keys.shape.split(address.key)
+        fields = bound_layout_of(state).tables[address.table].keys.shape.split(address.key)
         found = next(iter(view.rows(*fields)), None)
-    return 0 if found is None else found.revision
+    return found
 
 
-def _require(address: Address, condition: RevisionCondition, actual: int) -> None:
+def revision_of(row: Versioned[Any, Any] | Damaged[Any] | None) -> int:
+    """Return the revision of what stands at an address; 0 when nothing does."""
+    return 0 if row is None else row.revision
+
+
+def require(address: Address, condition: RevisionCondition, actual: int) -> None:
+    """Return if a condition holds of the record's revision, 0 for absent.
+
+    Raises AlreadyExistsError, NotFoundError, StaleRecordError; InvalidInputError for a condition that is none.
+    """
     if condition.relation is Relation.NEW and actual:
         raise AlreadyExistsError(table=address.table, key=address.key, revision=actual)
     if condition.relation is Relation.REQUIRED and not actual:

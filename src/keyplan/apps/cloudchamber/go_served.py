@@ -1,10 +1,11 @@
 """A store of the Go program as a web server works with it, in place: its users, its racks, and workloads beside them.
 
 The program's own server shows one zone, that of `readable.DEFAULT_ZONE`; so does this one. Its list keys say what a list shows.
-Racks are read and never written here: an import does that, with record and list key in one commit.
+Racks are read here; rack_writer.py and imports write them, with record and list key in one commit.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from keyplan.apps.cloudchamber.chamber import RackContents
 from keyplan.apps.cloudchamber.go_inventory import GO_VIEW, folded, lists
@@ -14,16 +15,19 @@ from keyplan.apps.cloudchamber.layout import (
     GoBladeKey,
     GoRackKey,
     GoZoneKey,
+    go_prefixes_of_parts,
 )
-from keyplan.apps.cloudchamber.namespace_store import NamespaceStore
+from keyplan.apps.cloudchamber.namespace_store import NamespaceStore, Owner
 from keyplan.apps.cloudchamber.readable import DEFAULT_ZONE, Readable, ReadableRack, ReadableZone
 from keyplan.apps.cloudchamber.records import Blade, Rack, Zone, ZoneDetails
+from keyplan.engine import KeyRange
 from keyplan.layout import Damaged, bound_layout_of, shown_key
 from keyplan.store import Store
 
-__all__ = ["GoChamber", "GoRacks"]
+__all__ = ["SERVED_ZONE", "GoChamber", "GoRacks"]
 
-_ZONE = GoZoneKey(GO_VIEW, DEFAULT_ZONE, DEFAULT_ZONE)
+SERVED_ZONE: Final = GoZoneKey(GO_VIEW, DEFAULT_ZONE, DEFAULT_ZONE)
+"""The one zone that is served."""
 
 
 class GoChamber(NamespaceStore[CloudChamberGo]):
@@ -32,6 +36,11 @@ class GoChamber(NamespaceStore[CloudChamberGo]):
     def __init__(self, store: Store, *, namespace: str = "") -> None:
         bound = CloudChamberGo.bound(namespace=namespace)
         super().__init__(store, CloudChamberGo(store, namespace=namespace), bound)
+
+    def owner_of_rack(self, rack: GoRackKey) -> Owner:
+        """Return a rack as something with parts: in both trees, with its own list key."""
+        parts = tuple(map(KeyRange.of_prefix, go_prefixes_of_parts(self._bound, rack)))
+        return Owner("racks", rack, parts, (), (self._bound.tables["listed_racks"].keys.encode(rack),))
 
 
 class GoRacks:
@@ -45,7 +54,7 @@ class GoRacks:
         """Return the racks that are listed, with what the zone's record says of it."""
         with self._layout.snapshot() as state:
             own = Readable(self._chamber)
-            zone: Zone | None = own.one(state.zones, _ZONE)
+            zone: Zone | None = own.one(state.zones, SERVED_ZONE)
             racks = {}
             for key, name in self._listed(state, own):
                 readable = Readable(self._chamber)
@@ -56,7 +65,7 @@ class GoRacks:
 
     def rack(self, name: str) -> ReadableRack | None:
         """Return a rack; None when there is none of the name."""
-        key = GoRackKey(*_ZONE, folded(name))
+        key = GoRackKey(*SERVED_ZONE, folded(name))
         with self._layout.snapshot() as state:
             readable = Readable(self._chamber)
             record: Rack | None = readable.one(state.racks, key)
@@ -66,20 +75,20 @@ class GoRacks:
 
     def blade_numbers(self, rack: str) -> tuple[str, list[int]]:
         """Return the rack's name as its key has it, and the numbers of its blades that are listed."""
-        key = GoRackKey(*_ZONE, folded(rack))
+        key = GoRackKey(*SERVED_ZONE, folded(rack))
         return key.rack, sorted(one.blade for one in self._layout.listed_blades.keys(*key))
 
     def blade(self, rack: str, number: int) -> Blade | None:
         """Return a blade; None when there is none."""
-        return self._layout.blades.get(GoBladeKey(*_ZONE, folded(rack), number))
+        return self._layout.blades.get(GoBladeKey(*SERVED_ZONE, folded(rack), number))
 
     def blade_keys(self) -> Iterable[BladeKey]:
         """Return the blades of all racks that are listed."""
-        return [BladeKey(key.rack, key.blade) for key in self._layout.listed_blades.keys(*_ZONE)]
+        return [BladeKey(key.rack, key.blade) for key in self._layout.listed_blades.keys(*SERVED_ZONE)]
 
     def _listed(self, state: CloudChamberGo, readable: Readable) -> Iterable[tuple[GoRackKey, str]]:
         """Yield the racks that are listed with their names; of one whose list key says another name, that of the key."""
-        for row in state.listed_racks.rows(*_ZONE):
+        for row in state.listed_racks.rows(*SERVED_ZONE):
             if isinstance(row, Damaged) or not lists(row.key, row.record):
                 assert row.key is not None, "rows of a table have the record's key"
                 readable.note(shown_key(bound_layout_of(state).tables["listed_racks"].keys.encode(row.key)))

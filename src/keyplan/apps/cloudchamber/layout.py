@@ -39,6 +39,7 @@ __all__ = [
     "InstanceKey",
     "LayoutSide",
     "ServedLayout",
+    "go_prefixes_of_parts",
     "prefix_of_parts",
 ]
 
@@ -396,6 +397,12 @@ class CloudChamberGo(Layout, root="/CloudChamber/v0.1/{namespace}", sealed_as="C
             for table in ("instances", "instance_actual", "instance_target")
         ),
     )
+
+
+def go_prefixes_of_parts(bound: BoundLayout, rack: GoRackKey) -> tuple[bytes, bytes]:
+    """Return the prefixes of everything below a rack in the Go program's two trees: its records, and their list keys."""
+    record, entry = (bound.tables[table].keys.encode(GoBladeKey(*rack, 0)) for table in ("blades", "listed_blades"))
+    return record.removesuffix(b"blade/0"), entry.removesuffix(b"blades/0")
 
 
 # ---- either -----------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,15 @@ from keyplan.errors import ConflictError, EngineLimitError, NotFoundError, Stale
 from keyplan.layout import BoundLayout, ExpectedRevision, Layout, Versioned, shown_key
 from keyplan.store import Backoff, Store
 
-__all__ = ["PARTS", "DeletePolicy", "NamespaceStore", "PartsExistError", "carried_out_in_steps", "delete_place"]
+__all__ = [
+    "PARTS",
+    "DeletePolicy",
+    "NamespaceStore",
+    "Owner",
+    "PartsExistError",
+    "carried_out_in_steps",
+    "delete_place",
+]
 
 PARTS: Final = {
     "racks": ("tor", "pdu", "tors", "pdus", "blades"),
@@ -74,87 +82,97 @@ class NamespaceStore(Generic[L]):
         in_steps: bool = False,
     ) -> int:
         """Delete a workload with its instances, as `delete_rack` does a rack."""
-        owned = self._owned("workloads", name)
-        return self._delete(owned, delete_policy, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
+        return self.delete_with_parts(
+            self._owned("workloads", name),
+            delete_policy=delete_policy,
+            expected_revision=expected_revision,
+            missing_ok=missing_ok,
+            in_steps=in_steps,
+        )
 
     # ---- deletes ---------------------------------------------------------------------------------------------------------
 
-    def _owned(self, table: str, key: str) -> "_Owned":
-        return _Owned(table, key, KeyRange.of_prefix(prefix_of_parts(self._bound, table, key)), PARTS[table])
+    def _owned(self, table: str, key: str) -> "Owner":
+        return Owner(table, key, (KeyRange.of_prefix(prefix_of_parts(self._bound, table, key)),), PARTS[table])
 
-    def _delete(
+    def delete_with_parts(
         self,
-        owned: "_Owned",
-        delete_policy: DeletePolicy,
-        expected_revision: ExpectedRevision | None,
+        owner: "Owner",
         *,
-        missing_ok: bool,
-        in_steps: bool,
+        delete_policy: DeletePolicy,
+        expected_revision: ExpectedRevision | None = None,
+        missing_ok: bool = True,
+        in_steps: bool = False,
     ) -> int:
+        """Delete something with its parts, in one commit unless `in_steps`; return the store's revision after it.
+
+        Raises PartsExistError, StaleRecordError, NotFoundError, EngineLimitError, as `delete_workload` does.
+        """
         if self._bound.indexes and delete_policy is DeletePolicy.CASCADE:
-            return self._delete_records(owned, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
-        raw_key = self._bound.tables[owned.table].keys.encode(owned.key)
+            return self._delete_records(owner, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
+        raw_key = self._bound.tables[owner.table].keys.encode(owner.key)
         expected: Versioned[Any, Any] | None = None
 
         def attempt() -> int:
             nonlocal expected
             with self.store.engine.snapshot() as snapshot:
                 entry = snapshot.get(raw_key)
-                has_parts = next(iter(snapshot.scan(owned.parts, limit=1, keys_only=True)), None) is not None
+                has_parts = any(next(iter(snapshot.scan(one, limit=1, keys_only=True)), None) for one in owner.parts)
                 epoch = snapshot.epoch
             # Why once: a bare revision is of the epoch that this call begins in, in every try.
-            expected = expected or _expected(expected_revision, owned.key, epoch)
-            self._require(owned, entry, expected, epoch, missing_ok=missing_ok)
+            expected = expected or _expected(expected_revision, owner.key, epoch)
+            self._require(owner, entry, expected, epoch, missing_ok=missing_ok)
+            own = (Delete(raw_key), *map(Delete, owner.beside))
             if delete_policy is DeletePolicy.RESTRICT:
                 if has_parts:
-                    raise PartsExistError(table=owned.table, key=owned.key)
+                    raise PartsExistError(table=owner.table, key=owner.key)
                 if entry is None:
                     return self.layout.revision
                 if self._bound.indexes:
-                    return self._delete_alone(owned, _seen(owned.key, entry, epoch))
+                    return self._delete_alone(owner, _seen(owner.key, entry, epoch))
                 stands = KeyUnchanged(raw_key, entry.mod_revision)
-                commit = Commit((stands, RangeEmpty(owned.parts)), (Delete(raw_key),), epoch)
+                commit = Commit((stands, *map(RangeEmpty, owner.parts)), own, epoch)
             else:
                 guards: tuple[Guard, ...] = ()
                 # Why also where it must be there: of two such deletes at once, one finds nothing.
                 if entry is not None and (expected_revision is not None or not missing_ok):
                     guards = (KeyUnchanged(raw_key, entry.mod_revision),)
-                commit = Commit(guards, (DeleteRange(owned.parts), Delete(raw_key)), epoch)
+                commit = Commit(guards, (*map(DeleteRange, owner.parts), *own), epoch)
             return self.store.engine.commit(commit)
 
         return Backoff().until_committed(attempt)
 
     @staticmethod
     def _require(
-        owned: "_Owned", entry: Entry | None, expected: Versioned[Any, Any] | None, epoch: str, *, missing_ok: bool
+        owner: "Owner", entry: Entry | None, expected: Versioned[Any, Any] | None, epoch: str, *, missing_ok: bool
     ) -> None:
         actual = 0 if entry is None else entry.mod_revision
         if expected is not None and (expected.revision, expected.epoch or epoch) != (actual, epoch):
             raise StaleRecordError(
-                table=owned.table, key=owned.key, expected_revision=expected.revision, actual_revision=actual
+                table=owner.table, key=owner.key, expected_revision=expected.revision, actual_revision=actual
             )
         if not actual and not missing_ok:
-            raise NotFoundError(table=owned.table, key=owned.key)
+            raise NotFoundError(table=owner.table, key=owner.key)
 
-    def _delete_alone(self, owned: "_Owned", seen: Versioned[Any, Any]) -> int:
+    def _delete_alone(self, owner: "Owner", seen: Versioned[Any, Any]) -> int:
         def work(transaction: Layout) -> Layout:
-            if any(transaction.view(part).count(owned.key) for part in owned.listed):
-                raise PartsExistError(table=owned.table, key=owned.key)
-            transaction.view(owned.table).delete(owned.key, expected_revision=seen, damaged_ok=True)
+            if any(transaction.view(part).count(owner.key) for part in owner.listed):
+                raise PartsExistError(table=owner.table, key=owner.key)
+            transaction.view(owner.table).delete(owner.key, expected_revision=seen, damaged_ok=True)
             return transaction
 
         return self.layout.run(work).revision
 
     def _delete_records(
-        self, owned: "_Owned", expected_revision: ExpectedRevision | None, *, missing_ok: bool, in_steps: bool
+        self, owner: "Owner", expected_revision: ExpectedRevision | None, *, missing_ok: bool, in_steps: bool
     ) -> int:
         def found(state: Layout) -> list[tuple[str, Any]]:
-            own = state.view(owned.table)
-            is_there = own.exists(owned.key)
+            own = state.view(owner.table)
+            is_there = own.exists(owner.key)
             if expected_revision is not None or not (is_there or missing_ok):
-                own.delete(owned.key, expected_revision=expected_revision, missing_ok=missing_ok, damaged_ok=True)
-            parts = [(part, key) for part in owned.listed for key in state.view(part).keys(owned.key)]
-            return [*([(owned.table, owned.key)] if is_there else []), *parts]
+                own.delete(owner.key, expected_revision=expected_revision, missing_ok=missing_ok, damaged_ok=True)
+            parts = [(part, key) for part in owner.listed for key in state.view(part).keys(owner.key)]
+            return [*([(owner.table, owner.key)] if is_there else []), *parts]
 
         def work(transaction: Layout) -> Layout:
             for table, key in found(transaction):
@@ -177,21 +195,22 @@ def delete_place(transaction: Layout, place: tuple[str, Any]) -> None:
     transaction.view(table).delete(key, damaged_ok=True)
 
 
-class _Owned(NamedTuple):
-    """Something with parts: its record, the raw keys of its parts, and the tables that they are in."""
+class Owner(NamedTuple):
+    """Something with parts: its record, the ranges and the tables of these, and raw keys that go with it."""
 
     table: str
-    key: str
-    parts: KeyRange
+    key: Any
+    parts: tuple[KeyRange, ...]
     listed: tuple[str, ...]
+    beside: tuple[bytes, ...] = ()
 
 
-def _expected(expected: ExpectedRevision | None, key: str, epoch: str) -> Versioned[Any, Any] | None:
+def _expected(expected: ExpectedRevision | None, key: Any, epoch: str) -> Versioned[Any, Any] | None:
     """Return what is expected of a record, whose bare revision is of `epoch`."""
     return Versioned(key, None, 0, expected, 0, 0, epoch) if isinstance(expected, int) else expected
 
 
-def _seen(key: str, entry: Entry, epoch: str) -> Versioned[Any, Any]:
+def _seen(key: Any, entry: Entry, epoch: str) -> Versioned[Any, Any]:
     """Return an entry as what a delete expects of its record, which need not be readable."""
     return Versioned(key, None, entry.create_revision, entry.mod_revision, entry.version, entry.lease, epoch)
 

@@ -13,7 +13,7 @@ from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Tor, ZoneDetails
 from keyplan.errors import CorruptionError
 from keyplan.layout import Damaged, Versioned, shown_key
 
-__all__ = ["DEFAULT_ZONE", "DocumentRacks", "RackReader", "Readable", "ReadableRack", "ReadableZone"]
+__all__ = ["DEFAULT_ZONE", "DocumentRacks", "RackReader", "Readable", "ReadableRack", "ReadableZone", "spellings"]
 
 DEFAULT_ZONE: Final = "standard"
 """The zone, and the region, that the original's server shows."""
@@ -118,7 +118,7 @@ class DocumentRacks:
     def rack(self, name: str) -> ReadableRack | None:
         """Return a rack; None when there is none of the name."""
         with self._layout.snapshot() as state:
-            for spelled in _spellings(name):
+            for spelled in spellings(name):
                 readable = Readable(self._chamber)
                 record = readable.one(state.racks, spelled)
                 if record is not None or readable.damaged:
@@ -127,7 +127,7 @@ class DocumentRacks:
 
     def blade_numbers(self, rack: str) -> tuple[str, list[int]]:
         """Return the rack's name as it is stored, and the numbers of its blades, damaged ones too."""
-        for spelled in _spellings(rack):
+        for spelled in spellings(rack):
             # Why keys alone: a list of names needs no record, and a damaged one is still a blade.
             numbers = sorted(key.blade for key in self._layout.blades.keys(spelled))
             if numbers:
@@ -136,7 +136,7 @@ class DocumentRacks:
 
     def blade(self, rack: str, number: int) -> Blade | None:
         """Return a blade; None when there is none."""
-        keys = [BladeKey(spelled, number) for spelled in _spellings(rack)]
+        keys = [BladeKey(spelled, number) for spelled in spellings(rack)]
         return next((one for one in self._layout.blades.get_many(keys) if one is not None), None)
 
     def blade_keys(self) -> Iterable[BladeKey]:
@@ -159,6 +159,6 @@ class DocumentRacks:
         return ReadableRack(contents, readable.damaged)
 
 
-def _spellings(name: str) -> list[str]:
-    """The names that a part of a path may mean, the likeliest first."""
+def spellings(name: str) -> list[str]:
+    """Return the names that a part of a path may mean, the likeliest first."""
     return list(dict.fromkeys((name, name.lower())))

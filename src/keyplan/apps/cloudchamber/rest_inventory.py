@@ -1,4 +1,4 @@
-"""Racks and blades over HTTP (5.3): reading, for everybody who is logged in. An import writes them.
+"""Racks and blades over HTTP (5.3): reading, for everybody who is logged in. rest_definitions.py and imports write them.
 
 The last two operations look records up by a secondary index: the original has no such routes.
 """
@@ -23,15 +23,14 @@ from keyplan.apps.cloudchamber.rest_bodies import (
     ZoneSummary,
 )
 from keyplan.apps.cloudchamber.rest_routes import DAMAGED_FACT, Resource, Who, damaged_header, rest
-from keyplan.apps.cloudchamber.rest_stored import RACKS, blade_uri, instance_uri, rack_uri
+from keyplan.apps.cloudchamber.rest_stored import ONE_RACK, RACKS, blade_uri, instance_uri, rack_uri
 from keyplan.apps.cloudchamber.rest_words import Name, number_of_path, one_of
 from keyplan.operations import Answered, In, Schema
 
 __all__ = ["Inventory"]
 
 
-_RACK: Final = f"{RACKS}/{{rack}}"
-_BLADES: Final = f"{_RACK}/blades"
+_BLADES: Final = f"{ONE_RACK}/blades"
 _BLADE: Final = f"{_BLADES}/{{blade}}"
 _CONDITION: Final = one_of("condition", {str(one): str(one) for one in Condition})
 
@@ -48,7 +47,7 @@ class Inventory(Resource):
         damaged = [*zone.damaged, *(key for rack in zone.racks.values() for key in rack.damaged)]
         return Answered(_summary(zone), headers=damaged_header(damaged))
 
-    @rest("GET", _RACK, Who.LOGGED_IN, 404, has_slash=True, headers=DAMAGED_FACT)
+    @rest("GET", ONE_RACK, Who.LOGGED_IN, 404, has_slash=True, headers=DAMAGED_FACT)
     def read(self, rack: Name) -> Answered[RackView]:
         """Read a rack."""
         found = self.web.racks.rack(rack)

@@ -20,6 +20,7 @@ from keyplan.apps.cloudchamber.accounts import Accounts
 from keyplan.apps.cloudchamber.changes import ChangeFeed
 from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, ServedLayout
 from keyplan.apps.cloudchamber.namespace_store import NamespaceStore
+from keyplan.apps.cloudchamber.rack_writer import RackWriter
 from keyplan.apps.cloudchamber.readable import RackReader
 from keyplan.apps.cloudchamber.refusals import (
     RefusedError,
@@ -74,7 +75,7 @@ COOKIE_SECONDS: Final = 30 * 24 * 3_600
 
 
 class Who(StrEnum):
-    """Who may call an operation. USER: what they may do, the operation asks; the last three: who has the right of this name."""
+    """Who may call an operation. USER: what they may do, the operation asks; those below: who has the right of this name."""
 
     ANYBODY = auto()
     LOGGED_IN = auto()
@@ -82,6 +83,7 @@ class Who(StrEnum):
     ACCOUNT_MANAGER = "can_manage_accounts"
     TIME_STEPPER = "can_step_time"
     WORKLOAD_MODIFIER = "can_modify_workloads"
+    INVENTORY_MODIFIER = "can_modify_inventory"
 
 
 CONTRACT: Final = Contract(
@@ -93,7 +95,9 @@ CONTRACT: Final = Contract(
             404: "there is no such thing",
             409: "it was changed meanwhile, or is not as this needs it",
             410: "the store's history does not reach back so far",
+            412: "what is there is not what the headers say; its ETag stands in the answer",
             413: "the body is too large",
+            428: "neither If-Match nor If-None-Match says what is to be there",
             429: "too many failed logins, or too many answers that are waited for",
             500: "the store cannot be read",
             501: "the store's engine cannot do this",
@@ -113,6 +117,7 @@ _ACTS: Final = {
     Who.ACCOUNT_MANAGER: Act.ADMINISTER,
     Who.TIME_STEPPER: Act.WRITE,
     Who.WORKLOAD_MODIFIER: Act.WRITE,
+    Who.INVENTORY_MODIFIER: Act.WRITE,
 }
 
 
@@ -139,6 +144,7 @@ class WebServer:
     context: ServiceContext
     chamber: NamespaceStore[CloudChamber] | NamespaceStore[CloudChamberGo]
     racks: RackReader
+    rack_writer: RackWriter
     accounts: Accounts
     sessions: SessionTable
     bound: LoginBound

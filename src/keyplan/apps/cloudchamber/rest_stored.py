@@ -13,6 +13,7 @@ from keyplan.layout import TableView
 from keyplan.protobuf import Message
 
 __all__ = [
+    "ONE_RACK",
     "ONE_WORKLOAD",
     "RACKS",
     "WORKLOADS",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 RACKS: Final = "/api/racks"
+ONE_RACK: Final = f"{RACKS}/{{rack}}"
 WORKLOADS: Final = "/api/workloads"
 ONE_WORKLOAD: Final = f"{WORKLOADS}/{{name}}"
 

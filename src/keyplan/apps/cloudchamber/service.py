@@ -19,7 +19,10 @@ from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, Layou
 from keyplan.apps.cloudchamber.layout_choice import choose_layout
 from keyplan.apps.cloudchamber.namespace_store import NamespaceStore
 from keyplan.apps.cloudchamber.namespaces import namespace_of, pre_clean, ranges_of, will_pre_clean
+from keyplan.apps.cloudchamber.part_keys import DocumentPartKeys, GoPartKeys, PartKeys
+from keyplan.apps.cloudchamber.rack_writer import RackWriter
 from keyplan.apps.cloudchamber.readable import DocumentRacks, RackReader
+from keyplan.apps.cloudchamber.rest_definitions import Definitions
 from keyplan.apps.cloudchamber.rest_instances import Instances
 from keyplan.apps.cloudchamber.rest_inventory import Inventory
 from keyplan.apps.cloudchamber.rest_routes import CONTRACT, Resource, WebServer, routes_of
@@ -46,6 +49,7 @@ __all__ = ["DESCRIPTION", "NEEDS", "build", "first_number"]
 RESOURCES: Final[tuple[type[Resource], ...]] = (
     Users,
     Inventory,
+    Definitions,
     Workloads,
     Instances,
     Sessions,
@@ -92,7 +96,7 @@ def build(context: ServiceContext) -> Service:
         secrets=context.secrets,
         layout_check=context.layout_check,
     )
-    chamber, racks = _served(store, namespace, chosen.side, is_emptied=is_emptied)
+    chamber, racks, keys = _served(store, namespace, chosen.side, is_emptied=is_emptied)
     support = configuration.support
     first = first_number(context.clock)
     stepper = Stepper(context.clock, is_automatic=support.is_stepped_automatically, first_epoch=first)
@@ -102,6 +106,7 @@ def build(context: ServiceContext) -> Service:
         context=context,
         chamber=chamber,
         racks=racks,
+        rack_writer=RackWriter(keys),
         accounts=Accounts(chamber.layout),
         sessions=sessions,
         bound=LoginBound(context.clock),
@@ -134,14 +139,16 @@ def build(context: ServiceContext) -> Service:
     )
 
 
-def _served(store: Store, namespace: str, side: LayoutSide, *, is_emptied: bool) -> tuple[_AnyChamber, RackReader]:
+def _served(
+    store: Store, namespace: str, side: LayoutSide, *, is_emptied: bool
+) -> tuple[_AnyChamber, RackReader, PartKeys]:
     if side is LayoutSide.GO:
         go = GoChamber(store, namespace=namespace)
-        return go, GoRacks(go)
+        return go, GoRacks(go), GoPartKeys(go)
     # Why not asked where the name space is emptied first: its indexes go with it.
     layout = CloudChamber if is_emptied else layout_in_use(store, namespace)
     chamber = Chamber(store, namespace=namespace, layout=layout)
-    return chamber, DocumentRacks(chamber)
+    return chamber, DocumentRacks(chamber), DocumentPartKeys(chamber)
 
 
 def _areas_of(namespace: str, side: LayoutSide, *, is_emptied: bool) -> Iterator[Area]:

@@ -1,14 +1,26 @@
-"""What a definition may hold: counts, capacities, cables (6.1), in the Go program's words where these are known (6.3)."""
+"""What a definition may hold: counts, capacities, cables (6.1), in the Go program's words where these are known (6.3).
 
-from collections.abc import Iterator, Mapping
+One part of a rack has the rules of a whole definition: `part_problems`; and so has the rack that it joins: `crowding_problems`,
+`port_problems`.
+"""
+
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
 from keyplan.apps.cloudchamber.definition import Definition, RackDefinition
-from keyplan.apps.cloudchamber.records import Capacity, HardwareType, Pdu, Port, Tor
-from keyplan.errors import InvalidInputError
+from keyplan.apps.cloudchamber.records import Blade, Capacity, HardwareType, Pdu, Port, Tor
+from keyplan.errors import InvalidInputError, KeyplanError
 
-__all__ = ["definition_problems", "validated"]
+__all__ = [
+    "crowding_problems",
+    "definition_problems",
+    "part_problems",
+    "port_problems",
+    "problems_of",
+    "require_none",
+    "validated",
+]
 
 PROBLEMS_SHOWN_MAX: Final = 10
 """Why: one mistake in an anchored type shows in every rack that uses it."""
@@ -32,25 +44,66 @@ def validated(definition: Definition) -> Definition:
 
     Raises InvalidInputError: `problem` is the first that was found, `further` the next ones, up to ten in all.
     """
-    problems = list(islice(definition_problems(definition), PROBLEMS_SHOWN_MAX))
-    if problems:
-        further = {"further": problems[1:]} if len(problems) > 1 else {}
-        raise InvalidInputError(source=definition.source, problem=problems[0], **further)
+    require_none(definition_problems(definition), definition.source)
     return definition
+
+
+def require_none(problems: Iterator[str], source: str) -> None:
+    """Raise InvalidInputError if there are problems: the first of them, and up to nine `further` ones."""
+    found = list(islice(problems, PROBLEMS_SHOWN_MAX))
+    if found:
+        further = {"further": found[1:]} if len(found) > 1 else {}
+        raise InvalidInputError(source=source, problem=found[0], **further)
+
+
+def problems_of(error: KeyplanError) -> list[str]:
+    """Return the problems that an error was raised with."""
+    further = error.facts.get("further", [])
+    return [str(error.facts["problem"]), *(map(str, further) if isinstance(further, list) else ())]
 
 
 def definition_problems(definition: Definition) -> Iterator[str]:
     """Yield everything that is wrong with the values, each with the region and the field."""
     for region in definition.regions:
-        said = f'CloudChamber: in region "{region.name}": the field '
-        for problem in _count("Zones", len(region.zones), 1):
-            yield said + problem
+        yield from _said(region.name, _count("Zones", len(region.zones), 1))
         for zone in region.zones:
-            for problem in _count(f"Zones[{zone.name}].Racks", len(zone.racks), 1):
-                yield said + problem
+            yield from _said(region.name, _count(f"Zones[{zone.name}].Racks", len(zone.racks), 1))
             for rack in zone.racks:
-                for problem in _rack(rack, f"Zones[{zone.name}].Racks[{rack.name}]", is_older=definition.is_older):
-                    yield said + problem
+                problems = _rack(rack, _rack_place(zone.name, rack.name), is_older=definition.is_older)
+                yield from _said(region.name, problems)
+
+
+def part_problems(region: str, zone: str, rack: str, number: int, record: Pdu | Tor | Blade) -> Iterator[str]:
+    """Yield what is wrong with one part of a rack by itself, in the words of a definition that has it."""
+    yield from _said(region, _part(record, number, _rack_place(zone, rack)))
+
+
+def crowding_problems(region: str, zone: str, rack: str, part: Pdu | Tor | Blade, found: int) -> Iterator[str]:
+    """Yield what is wrong with a rack that has so many parts of the kind of this one; too few are none of them."""
+    most = _BLADES_MAX if isinstance(part, Blade) else _DEVICES_MAX
+    yield from _said(region, _count(f"{_rack_place(zone, rack)}.{_list_of(part)}", found, 0, most))
+
+
+def port_problems(
+    region: str, zone: str, rack: str, devices: Iterable[tuple[int, Pdu | Tor]], blades: int
+) -> Iterator[str]:
+    """Yield which of a rack's devices have fewer ports than it has blades."""
+    for number, device in devices:
+        here = f"{_rack_place(zone, rack)}.{_list_of(device)}[{number}].Ports"
+        yield from _said(region, _count(here, len(device.ports), blades))
+
+
+def _said(region: str, problems: Iterator[str]) -> Iterator[str]:
+    for problem in problems:
+        yield f'CloudChamber: in region "{region}": the field {problem}'
+
+
+def _rack_place(zone: str, rack: str) -> str:
+    return f"Zones[{zone}].Racks[{rack}]"
+
+
+def _list_of(record: Pdu | Tor | Blade) -> str:
+    return f"{type(record).__name__}s"
 
 
 def _rack(rack: RackDefinition, place: str, *, is_older: bool) -> Iterator[str]:
@@ -58,23 +111,27 @@ def _rack(rack: RackDefinition, place: str, *, is_older: bool) -> Iterator[str]:
     yield from _count(f"{place}.Tors", len(rack.tors), 1, _DEVICES_MAX)
     yield from _count(f"{place}.Blades", len(rack.blades), 1, _BLADES_MAX)
     if not is_older:
-        blades = len(rack.blades)
-        yield from _devices(rack.pdus, f"{place}.Pdus", blades, _PDU_PORTS_MAX, HardwareType.PDU)
-        yield from _devices(rack.tors, f"{place}.Tors", blades, _TOR_PORTS_MAX, HardwareType.TOR)
+        for devices in (rack.pdus, rack.tors):
+            for index, device in devices.items():
+                yield from _part(device, index, place, blades=len(rack.blades))
     for index, blade in rack.blades.items():
-        yield from _range(f"{place}.Blades[{index}].Index", index, 0, _BLADE_INDEX_MAX)
-        yield from _capacity(blade.capacity or Capacity(), f"{place}.Blades[{index}]")
+        yield from _part(blade, index, place)
 
 
-def _devices(
-    devices: Mapping[int, Pdu] | Mapping[int, Tor], place: str, blades: int, ports_max: int, own: HardwareType
-) -> Iterator[str]:
-    for index, device in devices.items():
-        here = f"{place}[{index}]"
-        yield from _range(f"{here}.Index", index, 0, _DEVICE_INDEX_MAX)
-        yield from _count(f"{here}.Ports", len(device.ports), max(1, blades), ports_max)
-        for number, port in device.ports.items():
-            yield from _port(port, f"{here}.Ports[{number}]", own)
+def _part(record: Pdu | Tor | Blade, index: int, place: str, *, blades: int = 0) -> Iterator[str]:
+    here = f"{place}.{_list_of(record)}[{index}]"
+    if isinstance(record, Blade):
+        yield from _range(f"{here}.Index", index, 0, _BLADE_INDEX_MAX)
+        yield from _capacity(record.capacity or Capacity(), here)
+        return
+    ports_max, own = (
+        (_PDU_PORTS_MAX, HardwareType.PDU) if isinstance(record, Pdu) else (_TOR_PORTS_MAX, HardwareType.TOR)
+    )
+    yield from _range(f"{here}.Index", index, 0, _DEVICE_INDEX_MAX)
+    yield from _count(f"{here}.Ports", len(record.ports), max(1, blades), ports_max)
+    for number, port in record.ports.items():
+        yield from _range(f"{here}.Ports[{number}].Index", number, 0)
+        yield from _port(port, f"{here}.Ports[{number}]", own)
 
 
 def _port(port: Port, place: str, own: HardwareType) -> Iterator[str]:
@@ -91,10 +148,10 @@ def _capacity(capacity: Capacity, place: str) -> Iterator[str]:
         yield from _range(f"{place}.{name}", getattr(capacity, attribute), 1, most)
 
 
-def _range(field: str, number: int, least: int, most: int) -> Iterator[str]:
+def _range(field: str, number: int, least: int, most: int | None = None) -> Iterator[str]:
     if number < least:
         yield f'"{field}" must be greater than or equal to {least}.  It is {number}, which is invalid'
-    if number > most:
+    if most is not None and number > most:
         yield f'"{field}" must be less than or equal to {most}.  It is {number}, which is invalid'
 
 

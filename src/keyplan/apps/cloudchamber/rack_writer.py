@@ -1,0 +1,208 @@
+"""Writing an inventory part by part: racks, their PDUs, TORs and blades, the zone and the region; each in one commit.
+
+The same under the keys of both layouts; where records stand, part_keys.py knows. A whole inventory is written by an import.
+"""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeVar
+
+from keyplan.apps.cloudchamber.conditions import Address, RevisionCondition, require, revision_of, row_at
+from keyplan.apps.cloudchamber.inventory_parts import Part, PartKind, PartRecord, completed
+from keyplan.apps.cloudchamber.namespace_store import DeletePolicy
+from keyplan.apps.cloudchamber.part_keys import PartKeys
+from keyplan.apps.cloudchamber.readable import DEFAULT_ZONE
+from keyplan.apps.cloudchamber.records import Blade, Pdu, Tor
+from keyplan.apps.cloudchamber.validation import crowding_problems, part_problems, port_problems, require_none
+from keyplan.errors import ConflictError, InvalidInputError, NotFoundError
+from keyplan.layout import Damaged, Versioned
+from keyplan.protobuf import unknown_field_paths, with_unknown_fields_of
+
+__all__ = ["NoPlaceError", "NoRackError", "RackWriter", "RulesOfRackError", "WrittenPart"]
+
+R = TypeVar("R", bound=PartRecord)
+
+_SOURCE: Final = "the definition"
+
+_SIBLINGS_GUARDED_MAX: Final = 64
+"""Why: etcd compares each of them by itself, 128 operations to a commit; racks have 8, seldom 48."""
+
+
+class NoPlaceError(NotFoundError):
+    """The layout of the store has no keys for such a part: a zone or region under the document's."""
+
+    code = "no-place-for-part"
+    summary = "the store's layout has no keys for this"
+
+
+class NoRackError(NotFoundError):
+    """A part of a rack was to be written that is not there. Facts: `rack`."""
+
+    code = "no-rack-for-part"
+    summary = "there is no such rack"
+
+
+class RulesOfRackError(ConflictError):
+    """A part is right by itself, and its rack would not be. Facts: `problem`, and `further` ones. Nothing was written."""
+
+    code = "rules-of-rack"
+    summary = "the rack would not be as an inventory has to be"
+
+
+class WrittenPart(NamedTuple):
+    """A record as it was written, its revision, and whether there was none before."""
+
+    record: Any
+    revision: int
+    is_new: bool
+
+
+class _Found(NamedTuple):
+    """A part, where it stands or would stand, and what stands there."""
+
+    part: Part
+    address: Address
+    row: Versioned[Any, Any] | Damaged[Any] | None
+
+
+class RackWriter:
+    """Writes the parts of an inventory. Safe for use by several threads.
+
+    A part's revision is its record's. Conditions are those of conditions.py; nothing is written without one. Damaged records
+    have a revision, and are replaced and deleted, as others.
+    """
+
+    def __init__(self, keys: PartKeys) -> None:
+        self._keys = keys
+
+    def find(self, part: Part) -> Versioned[Any, Any] | Damaged[Any] | None:
+        """Return a part's record as it stands, or that it is damaged; None when there is none."""
+        if not self._keys.addresses(part):
+            return None
+        with self._keys.chamber.layout.snapshot() as state:
+            return self._found(state, part).row
+
+    def write(self, part: Part, record: PartRecord, condition: RevisionCondition) -> WrittenPart:
+        """Write a part's record if the condition holds, with all that belongs to it, in one commit.
+
+        Messages that it lacks become empty ones, and fields that are unknown here stay as they are, as in an import; others are
+        refused. What a definition file may not say is refused, too, in its words: InvalidInputError for the record itself,
+        RulesOfRackError for what its rack would be. Raises NoRackError, NoPlaceError, InvalidKeyError, and for the condition
+        AlreadyExistsError, NotFoundError, StaleRecordError.
+        """
+        new = completed(record)
+        if isinstance(new, Pdu | Tor | Blade):
+            require_none(part_problems(DEFAULT_ZONE, DEFAULT_ZONE, part.rack, part.number, new), _SOURCE)
+
+        def work(transaction: Any) -> tuple[Any, PartRecord, bool]:
+            found = self._found(transaction, part)
+            require(found.address, condition, revision_of(found.row))
+            merged = _merged(new, found.row)
+            if isinstance(merged, Pdu | Tor | Blade):
+                self._require_room(transaction, found, merged)
+            transaction.view(found.address.table).put(found.address.key, merged, damaged_ok=True)
+            for beside, value in self._keys.beside(transaction, part, found.address).items():
+                transaction.view(beside.table).put(beside.key, value, damaged_ok=True)
+            return transaction, merged, found.row is None
+
+        transaction, written, is_new = self._keys.chamber.layout.run(work)
+        return WrittenPart(written, transaction.revision, is_new)
+
+    def delete(
+        self, part: Part, condition: RevisionCondition, *, delete_policy: DeletePolicy, in_steps: bool = False
+    ) -> None:
+        """Delete a part if the condition holds, a rack under CASCADE with all that is in it, in one commit unless `in_steps`.
+
+        Raises PartsExistError for a rack under RESTRICT that is not empty, EngineLimitError for one that is too large for one
+        commit, and what `write` raises for the condition.
+        """
+        if part.kind is PartKind.RACK:
+            self._delete_rack(part, condition, delete_policy, in_steps=in_steps)
+            return
+
+        def work(transaction: Any) -> None:
+            found = self._found(transaction, part)
+            require(found.address, condition, revision_of(found.row))
+            for address in (found.address, *self._keys.entries(found.address)):
+                transaction.view(address.table).delete(address.key, damaged_ok=True)
+
+        self._keys.chamber.layout.run(work)
+
+    def _delete_rack(
+        self, part: Part, condition: RevisionCondition, delete_policy: DeletePolicy, *, in_steps: bool
+    ) -> None:
+        with self._keys.chamber.layout.snapshot() as state:
+            found = self._found(state, part)
+        require(found.address, condition, revision_of(found.row))
+        self._keys.chamber.delete_with_parts(
+            self._keys.owner(found.address),
+            delete_policy=delete_policy,
+            expected_revision=condition.revision or None,
+            missing_ok=False,
+            in_steps=in_steps,
+        )
+
+    # ---- what is there ---------------------------------------------------------------------------------------------------
+
+    def _found(self, state: Any, part: Part) -> _Found:
+        """Where a part stands. Where none of its name does: where it would, in a rack that is there if one of the name is."""
+        addresses = self._keys.addresses(part)
+        if not addresses:
+            raise NoPlaceError(part=str(part.kind))
+        if part.is_in_rack:
+            racks = (address for address in addresses if self._has_rack(state, address))
+            # Why also without a rack: parts that another program left alone can be read and deleted.
+            addresses = next(((address,) for address in racks), addresses)
+        found = [_Found(part, address, row_at(state, address)) for address in addresses]
+        return next((one for one in found if one.row is not None), found[0])
+
+    def _has_rack(self, state: Any, address: Address) -> bool:
+        rack = self._keys.rack_of(address)
+        return bool(state.view(rack.table).exists(rack.key))
+
+    # ---- what a rack may become ------------------------------------------------------------------------------------------
+
+    def _require_room(self, transaction: Any, found: _Found, new: Pdu | Tor | Blade) -> None:
+        """Raise if there is no rack for a part, or if its rack would not be as an inventory has to be with it."""
+        if not self._has_rack(transaction, found.address):
+            raise NoRackError(rack=found.part.rack)
+        place = (DEFAULT_ZONE, DEFAULT_ZONE, found.part.rack)
+        rack = self._keys.rack_of(found.address)
+        is_new = found.row is None
+        problems: list[Iterator[str]] = []
+        if not isinstance(new, Blade):
+            others = self._devices(transaction, rack, found.part.kind)
+            problems.append(crowding_problems(*place, new, len(others) + 1 if is_new else 0))
+            problems.append(port_problems(*place, [(found.part.number, new)], self._count_blades(transaction, rack)))
+        elif is_new:
+            blades = self._count_blades(transaction, rack) + 1
+            problems.append(crowding_problems(*place, new, blades))
+            for kind in (PartKind.PDU, PartKind.TOR):
+                rows = self._devices(transaction, rack, kind).items()
+                devices = [(number, row.record) for number, row in rows if isinstance(row, Versioned)]
+                problems.append(port_problems(*place, devices, blades))
+        try:
+            require_none(chain(*problems), _SOURCE)
+        except InvalidInputError as error:
+            raise RulesOfRackError(**error.facts) from error
+
+    def _devices(self, state: Any, rack: Address, kind: PartKind) -> dict[int, Versioned[Any, Any] | Damaged[Any]]:
+        rows = ((number, row_at(state, address)) for number, address in self._keys.devices(rack, kind))
+        return {number: row for number, row in rows if row is not None}
+
+    def _count_blades(self, transaction: Any, rack: Address) -> int:
+        """How many blades a rack has: as a premise of the commit, unless there are more than etcd compares."""
+        prefix = self._keys.blades(rack)
+        seen = sum(1 for _ in transaction.blades.keys(*prefix, limit=_SIBLINGS_GUARDED_MAX + 1))
+        return seen if seen <= _SIBLINGS_GUARDED_MAX else self._keys.chamber.layout.blades.count(*prefix)
+
+
+def _merged(new: R, row: Versioned[Any, Any] | Damaged[Any] | None) -> R:
+    """A record with the fields that are unknown here of the one that it replaces. Raises InvalidInputError for others."""
+    old = row.record if isinstance(row, Versioned) else None
+    known = set() if old is None else set(unknown_field_paths(old))
+    strange = [path for path in unknown_field_paths(new) if path not in known]
+    if strange:
+        problem = f"there is no field {', '.join(map(repr, strange[:4]))}"
+        raise InvalidInputError(source=_SOURCE, problem=problem)
+    return new if old is None else with_unknown_fields_of(old, new)

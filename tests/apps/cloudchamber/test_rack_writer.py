@@ -1,0 +1,103 @@
+"""Two writers of one inventory at once: what one has seen, the other has not changed."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from keyplan.apps.cloudchamber import (
+    Blade,
+    Capacity,
+    Chamber,
+    DeletePolicy,
+    PartsExistError,
+    Pdu,
+    Port,
+    Rack,
+)
+from keyplan.apps.cloudchamber.conditions import NEW, REQUIRED, at_revision
+from keyplan.apps.cloudchamber.go_served import GoChamber, GoRacks
+from keyplan.apps.cloudchamber.inventory_parts import Part, PartKind
+from keyplan.apps.cloudchamber.part_keys import DocumentPartKeys, GoPartKeys
+from keyplan.apps.cloudchamber.rack_writer import NoRackError, RackWriter, RulesOfRackError
+from keyplan.apps.cloudchamber.readable import DocumentRacks, RackReader
+from keyplan.engine import Commit, Engine, MemoryEngine, WrappedEngine
+from keyplan.errors import StaleRecordError
+from keyplan.store import Store
+from tests.apps.cloudchamber.definitions import assert_sound
+
+
+class Interrupted(WrappedEngine):
+    """Calls `between` once, before the next commit."""
+
+    between: Callable[[], object] | None = None
+
+    def commit(self, commit: Commit) -> int:
+        between, self.between = self.between, None
+        if between is not None:
+            between()
+        return super().commit(commit)
+
+
+def writer_on(side: str, engine: Engine) -> tuple[RackWriter, RackReader]:
+    store = Store(engine)
+    if side == "go":
+        go = GoChamber(store)
+        return RackWriter(GoPartKeys(go)), GoRacks(go)
+    chamber = Chamber(store)
+    return RackWriter(DocumentPartKeys(chamber)), DocumentRacks(chamber)
+
+
+RACK, BLADE, PDU = Part(PartKind.RACK, "ada"), Part(PartKind.BLADE, "ada", 1), Part(PartKind.PDU, "ada", 0)
+A_BLADE = Blade(capacity=Capacity(cores=1, memory_in_mb=1, disk_in_gb=1, network_bandwidth_in_mbps=1))
+ANOTHER = Capacity(cores=9, memory_in_mb=1, disk_in_gb=1, network_bandwidth_in_mbps=1)
+
+
+@pytest.fixture(params=["document", "go"])
+def writers(request: pytest.FixtureRequest) -> Iterator[tuple[RackWriter, RackWriter, Interrupted, RackReader]]:
+    """Two writers of one store that has a rack, the engine of the first, and a reader."""
+    memory = MemoryEngine()
+    engine = Interrupted(memory)
+    first, _ = writer_on(request.param, engine)
+    second, reader = writer_on(request.param, memory)
+    second.write(RACK, Rack(), NEW)
+    yield first, second, engine, reader
+    assert_sound(Store(memory))
+
+
+Writers = tuple[RackWriter, RackWriter, Interrupted, RackReader]
+
+
+def test_of_two_writers_with_one_etag_one_wins(writers: Writers) -> None:
+    first, second, engine, reader = writers
+    seen_by_both = second.write(BLADE, A_BLADE, NEW).revision
+    engine.between = lambda: second.write(BLADE, A_BLADE, at_revision(seen_by_both))
+    with pytest.raises(StaleRecordError):
+        first.write(BLADE, Blade(capacity=ANOTHER), at_revision(seen_by_both))
+    rack = reader.rack("ada")
+    assert rack is not None
+    assert rack.contents.blades[1].capacity == A_BLADE.capacity
+    now = second.write(BLADE, A_BLADE, REQUIRED).revision
+    engine.between = lambda: second.write(BLADE, A_BLADE, REQUIRED)
+    with pytest.raises(StaleRecordError):
+        first.delete(BLADE, at_revision(now), delete_policy=DeletePolicy.RESTRICT)
+
+
+def test_no_part_is_left_of_a_rack_that_goes_meanwhile(writers: Writers) -> None:
+    first, second, engine, reader = writers
+    engine.between = lambda: second.delete(RACK, REQUIRED, delete_policy=DeletePolicy.CASCADE)
+    with pytest.raises(NoRackError):
+        first.write(BLADE, A_BLADE, NEW)
+    assert reader.rack("ada") is None
+    second.write(RACK, Rack(), NEW)
+    engine.between = lambda: second.write(BLADE, A_BLADE, NEW)
+    with pytest.raises(PartsExistError):
+        first.delete(RACK, REQUIRED, delete_policy=DeletePolicy.RESTRICT)
+
+
+def test_two_writes_that_are_right_alone_are_not_both_made(writers: Writers) -> None:
+    """A second blade, and a PDU with one port."""
+    first, second, engine, _ = writers
+    second.write(BLADE, A_BLADE, NEW)
+    engine.between = lambda: second.write(BLADE._replace(number=2), A_BLADE, NEW)
+    with pytest.raises(RulesOfRackError):
+        first.write(PDU, Pdu(ports={0: Port()}), NEW)
