@@ -101,7 +101,11 @@ def _inputs(parameters: list[dict[str, Any]], operation: dict[str, Any]) -> Iter
         yield ""
     body = operation.get("requestBody")
     if body is not None:
-        schema = body["content"]["application/json"]["schema"]
+        media, content = next(iter(body["content"].items()))
+        schema = content["schema"]
+        if media != "application/json":
+            yield f"Body: {schema['description']}, `{media}`.\n"
+            return
         yield f"Body: {_type(schema) if '$ref' in schema else 'an object with some of the fields of the answer'}.\n"
 
 

@@ -102,7 +102,8 @@ class BodyForm(NamedTuple):
     """A body that is not simply an object of the parameters: the type that it is read as, and the way to the parameters.
 
     `schema` is the class that describes it; None: an object of the parameters. `media` has the schemas of its other forms, by
-    their content types. A body of another `content_type` than JSON is read as bytes.
+    their content types. A body of another `content_type` than JSON is read as bytes. Of one with `bytes_max`
+    so many bytes are taken, whatever the server takes of others.
     """
 
     type: Any
@@ -112,6 +113,7 @@ class BodyForm(NamedTuple):
     description: str = ""
     media: Mapping[str, Any] = MappingProxyType({})
     content_type: str = JSON
+    bytes_max: int | None = None
 
 
 class AnswerForm(NamedTuple):

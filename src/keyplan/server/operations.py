@@ -30,6 +30,7 @@ from keyplan.operations import (
 from keyplan.server.access import caller_of
 from keyplan.server.answers import REQUEST_ID, JsonAnswer, body_of
 from keyplan.server.auditing import asker_of, note_answer
+from keyplan.server.gate import allow_body
 from keyplan.server.proxies import address_of
 from keyplan.server.service import ServiceContext
 
@@ -189,6 +190,8 @@ class Responder:
 
     async def read(self, request: Request, operation: Operation, kind: Any) -> Any:
         """Return a request's body as an object of `kind`; bytes are those that were sent. Raises what it is refused with."""
+        if operation.body is not None and operation.body.bytes_max is not None:
+            allow_body(request, operation.body.bytes_max)
         return await request.body() if kind is bytes else await body_of(request, kind)
 
     async def perform(

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, overload
+from typing import Annotated, Any
 
 import typer
 
 from keyplan.apps.cloudchamber.definition import Definition, read_definition
-from keyplan.apps.cloudchamber.go_inventory import GoPlace, GoRecord, go_inventory_records
 from keyplan.apps.cloudchamber.import_plan import ImportPlan
 from keyplan.apps.cloudchamber.import_report import (
     counted,
@@ -16,9 +15,10 @@ from keyplan.apps.cloudchamber.import_report import (
     plan_lines,
     plan_summary,
 )
+from keyplan.apps.cloudchamber.imports import wanted_records
 from keyplan.apps.cloudchamber.indexed import layout_in_use, store_for_writing
 from keyplan.apps.cloudchamber.indexed_cli import index
-from keyplan.apps.cloudchamber.inventory import ExtraDevices, InventoryKey, InventoryRecord, RackIds, inventory_records
+from keyplan.apps.cloudchamber.inventory import ExtraDevices, RackIds
 from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, LayoutSide
 from keyplan.apps.cloudchamber.layout_choice import choose_layout
 from keyplan.apps.cloudchamber.migrate_cli import check_pairs, export_inventory, migrate_store
@@ -33,7 +33,7 @@ from keyplan.apps.cloudchamber.namespaces_cli import (
 from keyplan.apps.cloudchamber.reconcile import ImportOutcome, planned_import, reconcile
 from keyplan.apps.cloudchamber.validation import validated
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, progress_bar, store_of_option
-from keyplan.errors import InvalidInputError, StoreMissingError
+from keyplan.errors import StoreMissingError
 from keyplan.store import Store, open_store
 
 __all__ = ["app"]
@@ -88,35 +88,22 @@ def import_inventory(
     """
     definition = validated(read_definition(file))
     own = namespace_of_option(namespace)
-    if _side_of(store, config, own, into) is LayoutSide.DOCUMENT:
-        desired = inventory_records(definition, extra_devices=extra_devices, rack_ids=rack_ids)
-        with _opened(store, config, is_dry_run=dry_run) as opened:
-            layout = layout_in_use(opened, own)
-            chamber = layout(store_for_writing(opened, own, layout), namespace=own)
-            outcome = _imported(chamber, desired, is_dry_run=dry_run)
-    else:
-        if (extra_devices, rack_ids) != (ExtraDevices.REFUSE, RackIds.NAME):
-            problem = (
-                "--extra-devices and --rack-ids are for the document's keys; the Go program's have a place for all"
-            )
-            raise InvalidInputError(source="import", problem=problem)
-        wanted = go_inventory_records(definition)
-        with _opened(store, config, is_dry_run=dry_run) as opened:
-            outcome = _imported(CloudChamberGo(opened, namespace=own), wanted, is_dry_run=dry_run)
+    side = _side_of(store, config, own, into)
+    wanted = wanted_records(side, definition, extra_devices=extra_devices, rack_ids=rack_ids)
+    with _opened(store, config, is_dry_run=dry_run) as opened:
+        outcome = _imported(_layout_on(opened, side, own), wanted, is_dry_run=dry_run)
     if as_json:
         _print_json(outcome, is_dry_run=dry_run)
     else:
         _print_text(definition, outcome, is_dry_run=dry_run)
 
 
-@overload
-def _imported(
-    chamber: CloudChamber, desired: Mapping[InventoryKey, InventoryRecord], *, is_dry_run: bool
-) -> ImportOutcome: ...
-
-
-@overload
-def _imported(chamber: CloudChamberGo, desired: Mapping[GoPlace, GoRecord], *, is_dry_run: bool) -> ImportOutcome: ...
+def _layout_on(store: Store, side: LayoutSide, namespace: str) -> CloudChamber | CloudChamberGo:
+    """The layout as writers of the store use it."""
+    if side is LayoutSide.GO:
+        return CloudChamberGo(store, namespace=namespace)
+    layout = layout_in_use(store, namespace)
+    return layout(store_for_writing(store, namespace, layout), namespace=namespace)
 
 
 def _imported(chamber: Any, desired: Mapping[Any, Any], *, is_dry_run: bool) -> ImportOutcome:

@@ -100,7 +100,7 @@ def read_definition(path: Path) -> Definition:
     an unknown or doubled key, a value of the wrong type, a name that stands twice. `validated` judges the values themselves.
     """
     file = _file_of(path)
-    return _definition(FileReader(str(file)), load_yaml_file(file, "inventory definition"))
+    return _definition(FileReader(str(file)), load_yaml_file(file, "inventory definition"), RECORDS_MAX)
 
 
 def _file_of(path: Path) -> Path:
@@ -111,16 +111,19 @@ def _file_of(path: Path) -> Path:
     return found[-1] if found else path / DEFINITION_FILE
 
 
-def parse_definition(raw: bytes, *, source: str) -> Definition:
-    """Read an inventory definition from bytes; `source` names them in errors. Raises as `read_definition` does."""
-    return _definition(FileReader(source), parse_yaml(raw, source=source))
+def parse_definition(raw: bytes, *, source: str, records_max: int = RECORDS_MAX) -> Definition:
+    """Read an inventory definition from bytes; `source` names them in errors. Raises as `read_definition` does.
+
+    One that states more than `records_max` racks, devices and blades is refused before they are made.
+    """
+    return _definition(FileReader(source), parse_yaml(raw, source=source), records_max)
 
 
-def _definition(file: FileReader, node: YamlNode | None) -> Definition:
+def _definition(file: FileReader, node: YamlNode | None, records_max: int) -> Definition:
     if node is None:
         file.refuse(1, "", "the file is empty; it should hold an inventory definition")
     document = file.block(node, "", "the file")
-    reader = _Reader(file)
+    reader = _Reader(file, records_max)
     if document.has("Racks"):
         document.check_known("Details", "Racks")
         racks = reader.racks(document, _UNNAMED, _UNNAMED, reader.older_rack)
@@ -137,9 +140,10 @@ def _definition(file: FileReader, node: YamlNode | None) -> Definition:
 class _Reader:
     """Reads the blocks of one file. A block that is aliased to many places is read once and shared."""
 
-    def __init__(self, file: FileReader) -> None:
+    def __init__(self, file: FileReader, records_max: int) -> None:
         self._file = file
         self._records = 0
+        self._records_max = records_max
 
     # ---- from the root to racks ----------------------------------------------------------------------------------------
 
@@ -182,8 +186,8 @@ class _Reader:
 
     def _count(self, block: Block, records: int) -> None:
         self._records += records
-        if self._records > RECORDS_MAX:
-            block.refuse(f"the file states more than {RECORDS_MAX} racks, devices and blades")
+        if self._records > self._records_max:
+            block.refuse(f"the file states more than {self._records_max} racks, devices and blades")
 
     def _rack(self, block: Block, place: str) -> RackDefinition:
         block.check_known("Name", "Details", "Pdus", "Tors", "Blades")

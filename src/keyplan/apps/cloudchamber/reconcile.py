@@ -5,7 +5,7 @@ The same for both layouts: an `InventoryShape` says which tables an inventory is
 
 from collections.abc import Callable, Mapping
 from itertools import groupby
-from typing import Any, Final, Generic, NamedTuple, TypeVar, cast, overload
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from keyplan.apps.cloudchamber.go_inventory import GO_INVENTORY_TABLES, GO_VIEW, GoPlace, GoRecord
 from keyplan.apps.cloudchamber.import_plan import ImportChange, ImportPlan, InventoryPlace, StoredRecord, plan_import
@@ -28,6 +28,8 @@ ROUNDS_MAX: Final = 8
 """Why: a round starts again only when another writer came between; eight in a row is somebody who imports something else."""
 
 P = TypeVar("P", bound=InventoryPlace)
+
+Approve: TypeAlias = Callable[[ImportPlan], None]
 
 
 class ImportOutcome(NamedTuple):
@@ -70,6 +72,8 @@ def reconcile(
     desired: Mapping[InventoryKey, InventoryRecord],
     *,
     report: Callable[[int, int], None] = no_report,
+    approve: Approve | None = None,
+    in_steps: bool = True,
 ) -> ImportOutcome: ...
 
 
@@ -79,11 +83,18 @@ def reconcile(
     desired: Mapping[GoPlace, GoRecord],
     *,
     report: Callable[[int, int], None] = no_report,
+    approve: Approve | None = None,
+    in_steps: bool = True,
 ) -> ImportOutcome: ...
 
 
 def reconcile(
-    chamber: Layout, desired: Mapping[Any, Any], *, report: Callable[[int, int], None] = no_report
+    chamber: Layout,
+    desired: Mapping[Any, Any],
+    *,
+    report: Callable[[int, int], None] = no_report,
+    approve: Approve | None = None,
+    in_steps: bool = True,
 ) -> ImportOutcome:
     """Make the store's inventory the desired one. Users, workloads and everything outside the layout's root are not touched.
 
@@ -93,15 +104,17 @@ def reconcile(
     Under the Go program's keys a record and its list key are always written by the same commit, and no view but the
     definition is touched.
 
-    `report` is told how many of the changes are done. Raises a ConflictError when other writers keep coming between, and
-    CorruptionError, before anything is written, when a stored record cannot be read.
+    `report` is told how many of the changes are done. `approve` is given each plan before anything of it is written, and raises
+    what the import then ends with. Raises a ConflictError when other writers keep coming between; CorruptionError, before
+    anything is written, when a stored record cannot be read; EngineLimitError for what is several commits, unless `in_steps`.
     """
+    approve = approve or _approve_all
     try:
-        outcome = _in_one_commit(chamber, desired)
+        outcome = _in_one_commit(chamber, desired, approve)
     except EngineLimitError as error:
-        if not is_too_large(error):
+        if not in_steps or not is_too_large(error):
             raise
-        return _in_steps(chamber, desired, report)
+        return _in_steps(chamber, desired, report, approve)
     total = len(outcome.plan.changes)
     report(total, total)
     return outcome
@@ -120,9 +133,14 @@ def _shape_of(chamber: Layout) -> InventoryShape[Any]:
     return cast("InventoryShape[Any]", GO_SHAPE if isinstance(chamber, CloudChamberGo) else DOCUMENT_SHAPE)
 
 
-def _in_one_commit(chamber: Layout, desired: Mapping[Any, Any]) -> ImportOutcome:
+def _approve_all(_plan: ImportPlan) -> None:
+    """Let anything be done."""
+
+
+def _in_one_commit(chamber: Layout, desired: Mapping[Any, Any], approve: Approve) -> ImportOutcome:
     def work(transaction: Layout) -> tuple[ImportPlan, Layout]:
         plan = plan_import(stored_inventory(transaction, _shape_of(chamber)), desired)
+        approve(plan)
         write_changes(transaction, plan.changes)
         return plan, transaction
 
@@ -130,7 +148,9 @@ def _in_one_commit(chamber: Layout, desired: Mapping[Any, Any]) -> ImportOutcome
     return ImportOutcome(plan, 0 if plan.is_empty else 1, transaction.revision)
 
 
-def _in_steps(chamber: Layout, desired: Mapping[Any, Any], report: Callable[[int, int], None]) -> ImportOutcome:
+def _in_steps(
+    chamber: Layout, desired: Mapping[Any, Any], report: Callable[[int, int], None], approve: Approve
+) -> ImportOutcome:
     first: ImportPlan | None = None
     commits = 0
     lost: ConflictError = CommitConflictError(problem="other writers keep changing the inventory")
@@ -138,6 +158,7 @@ def _in_steps(chamber: Layout, desired: Mapping[Any, Any], report: Callable[[int
         with chamber.snapshot() as state:
             revision = state.revision
             plan = plan_import(stored_inventory(state, _shape_of(chamber)), desired)
+        approve(plan)
         first = first or plan
         if plan.is_empty:
             return ImportOutcome(first, commits, revision)

@@ -49,7 +49,15 @@ from keyplan.operations import (
     operations_of,
 )
 from keyplan.protobuf import Message, ProtoJson
-from keyplan.server import LOGGER, AnswerError, OperationRoute, Responder, ServiceContext, caller_of, require_unrefused
+from keyplan.server import (
+    LOGGER,
+    AnswerError,
+    OperationRoute,
+    Responder,
+    ServiceContext,
+    caller_of,
+    require_unrefused,
+)
 
 __all__ = [
     "CONTRACT",
@@ -301,6 +309,8 @@ class ChamberResponder(Responder):
     def write(self, operation: Operation, result: Any, status: int, headers: Mapping[str, str]) -> Response:
         if isinstance(result, str):
             return Response(result, status, media_type="text/plain", headers=headers)
+        if not isinstance(result, Message):
+            return super().write(operation, result, status, headers)
         content = ProtoJson(type(result)).encode(result)
         return Response(content, status, media_type="application/json", headers=headers)
 

@@ -23,6 +23,7 @@ from keyplan.apps.cloudchamber.part_keys import DocumentPartKeys, GoPartKeys, Pa
 from keyplan.apps.cloudchamber.rack_writer import RackWriter
 from keyplan.apps.cloudchamber.readable import DocumentRacks, RackReader
 from keyplan.apps.cloudchamber.rest_definitions import Definitions
+from keyplan.apps.cloudchamber.rest_import import Imports
 from keyplan.apps.cloudchamber.rest_instances import Instances
 from keyplan.apps.cloudchamber.rest_inventory import Inventory
 from keyplan.apps.cloudchamber.rest_routes import CONTRACT, Resource, WebServer, routes_of
@@ -50,6 +51,7 @@ RESOURCES: Final[tuple[type[Resource], ...]] = (
     Users,
     Inventory,
     Definitions,
+    Imports,
     Workloads,
     Instances,
     Sessions,
