@@ -20,11 +20,13 @@ from keyplan.apps.patroni import (
     Operation,
     Step,
 )
+from keyplan.apps.patroni.actions import Actions
 from keyplan.apps.patroni.admin_routes import Administration, Recreations
 from keyplan.apps.patroni.backups import ClusterData
 from keyplan.apps.patroni.layout import BindingKey
 from keyplan.apps.patroni.records import Credentials
 from keyplan.apps.patroni.service import DESCRIPTION
+from keyplan.engine import SYSTEM_CLOCK
 from keyplan.operations import Answered, operations_of, write_answer
 from keyplan.store import Store, open_store
 
@@ -33,8 +35,7 @@ RECORDED = {
         '{"cells":[{"guid":"c1","availability_zone":"z1","load":1,"capacity":4,"is_draining":false,"host":"10.0.0.1"}]}'
     ),
     "demote": (
-        '{"results":[{"instance_id":"f1","node_id":"n1","status":"failed",'
-        '"description":"the leader advertises no REST API"}]}'
+        '{"results":[{"instance_id":"f1","node_id":"n1","status":"failed","description":"it advertises no REST API"}]}'
     ),
     "instances": (
         '{"service_instances":[{"instance":"f1","plan_id":"p","port":33006,"leader":"n1","nodes":[{"name":"n1",'
@@ -48,8 +49,8 @@ RECORDED = {
         '"service_instance_name":"","allocated_port":null,"replica_port":null,"node_count":1,"cells":[],'
         '"parameters":{},"nodes":[{"node_id":"n1","cell_guid":"c1"}],"bindings":[{"binding_id":"b1",'
         '"state":"ready","app_guid":"a"}],"operation":{"id":"o","kind":"provision","status":"success",'
-        '"steps":[{"kind":"add","node":"n1"}],"completed_steps":0,"message":"","plan_id":"","node_count":0,'
-        '"cells":[],"parameters":{},"begun_at":2.5,"ended_at":0.0}}'
+        '"steps":[{"kind":"add","node":"n1","target":"","mark":""}],"completed_steps":0,"message":"","plan_id":"","node_count":0,'
+        '"cells":[],"parameters":{},"configuration":{},"begun_at":2.5,"ended_at":0.0}}'
     ),
     "kept": (
         '{"instance_id":"f1","service_id":"s","plan_id":"p","organization_guid":"","space_guid":"sp",'
@@ -90,7 +91,7 @@ def administration() -> Administration:
     member = Member(role="master", state="running", conn_url=Secret("postgres://10.244.21.8:32768/postgres"))
     broker.members.put(MemberKey("f1", "n1"), member, lease=lease)
     broker.bindings.put(BindingKey("f1", "b1"), Binding(service_id="s", plan_id="p", state="ready", app_guid="a"))
-    return Administration(store, Kept())
+    return Administration(store, Kept(), Actions(store, SYSTEM_CLOCK), on_begun=lambda: None)
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,15 @@ def has_operation(everything: UpProcess, instance: str) -> bool:
         return Broker(store).operations.exists(instance)
 
 
+def assert_configured_and_restarted(everything: UpProcess, uri: str, leader: str) -> None:
+    """A setting that PostgreSQL takes at its start alone, and a restart of all nodes, under which the lead stays."""
+    act = "keyplan patroni {} --store lmdb:/srv/clusters/store"
+    everything.bash(act.format("configure f1 postgresql.parameters.max_connections=90"))
+    everything.bash(act.format("restart f1"))
+    assert psql(uri, "show max_connections") == "90"
+    assert leader_of(everything, "f1") == leader
+
+
 def writes(uri: str, number: int) -> bool:
     return psql(uri, f"insert into story values ({number}) on conflict do nothing; select 1") == "1"
 
@@ -270,6 +279,8 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
     until(lambda: writes(uri, 2), 60, everything.logs)
     until(lambda: follow_members(everything, 2), 60, everything.logs)
     until(lambda: psql(reads, "select pg_is_in_recovery(), count(*) > 0 from story") == "t|t", 60, everything.logs)
+
+    assert_configured_and_restarted(everything, uri, second)
 
     # "kill -9 of the leader (new leader within the TTL)": with the agent of its cell halted, as if the machine were gone
     agent = everything.part(cell_of(everything, second))

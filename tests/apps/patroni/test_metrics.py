@@ -14,6 +14,7 @@ from keyplan.apps.patroni import (
     Operation,
     RouterReport,
 )
+from keyplan.apps.patroni.actions import ActionKind
 from keyplan.apps.patroni.metrics import ClusterFigures, OperationMeters
 from keyplan.apps.patroni.ports import PortRange
 from keyplan.engine import MemoryEngine
@@ -67,6 +68,7 @@ def test_figures_tell_clusters_operations_ports_and_routers() -> None:
             'operations_in_progress{kind="provision"}': 0,
             'operations_in_progress{kind="update"}': 1,
             'operations_in_progress{kind="deprovision"}': 0,
+            **{f'operations_in_progress{{kind="{kind}"}}': 0 for kind in ActionKind},
             "operations_unclaimed": 1,
             "cells": 1,
             "bindings": 0,

@@ -6,10 +6,11 @@ from msgspec import Struct
 
 from keyplan.apps.patroni.clusters import ClusterView
 from keyplan.apps.patroni.diagnosis import FaultKind
-from keyplan.apps.patroni.records import Operation
+from keyplan.apps.patroni.records import Operation, Step
 from keyplan.operations import Schema
 
 __all__ = [
+    "ActionAnswered",
     "BindingState",
     "CellShown",
     "Cells",
@@ -58,6 +59,14 @@ class Demotions(Struct):
 
     schema_name: ClassVar[str] = "BrokerDemotions"
     results: list[Demoted]
+
+
+class ActionAnswered(Struct):
+    """What an action does, and the operation by which it is followed; none for one that was only planned."""
+
+    schema_name: ClassVar[str] = "BrokerActionAnswered"
+    operation: str
+    steps: list[Step]
 
 
 class Instances(Struct):

@@ -1,11 +1,13 @@
 """What the operator of the broker sees and does, without secrets: cells, instances, findings; the lead moved off a cell."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Annotated, Final
 
-import httpx
+from msgspec import Meta
 
+from keyplan.apps.patroni.actions import Action, ActionKind, Actions
 from keyplan.apps.patroni.admin_bodies import (
+    ActionAnswered,
     BindingState,
     Cells,
     CellShown,
@@ -24,12 +26,12 @@ from keyplan.apps.patroni.clusters import cell_loads, clusters
 from keyplan.apps.patroni.diagnosis import diagnose
 from keyplan.apps.patroni.layout import Broker, MemberKey
 from keyplan.apps.patroni.operations import Beginnings
-from keyplan.apps.patroni.osb_bodies import OperationBegun, PathId
+from keyplan.apps.patroni.osb_bodies import TRUTH, Object, OperationBegun, PathId
 from keyplan.apps.patroni.osb_edge import administered
-from keyplan.apps.patroni.patroni_rest import SwitchoverFailedError, switch_over
+from keyplan.apps.patroni.patroni_rest import PatroniRefusedError, switch_over
 from keyplan.apps.patroni.records import Operation
 from keyplan.apps.patroni.refusals import RefusedError
-from keyplan.operations import Act, Answered, Change
+from keyplan.operations import Act, Answered, Change, In, Schema
 from keyplan.store import Store
 
 __all__ = ["Administration", "Recreations"]
@@ -75,9 +77,13 @@ class Recreations:
 class Administration:
     """The operations below /admin."""
 
-    def __init__(self, store: Store, recreations: Recreations) -> None:
+    def __init__(
+        self, store: Store, recreations: Recreations, actions: Actions, *, on_begun: Callable[[], None]
+    ) -> None:
         self._store = store
         self._recreations = recreations
+        self._actions = actions
+        self._on_begun = on_begun
 
     @administered(Act.READ, "GET", "/admin/cells", name="listCells", answers="Them.")
     def cells(self) -> Cells:
@@ -143,6 +149,37 @@ class Administration:
     @administered(
         Act.ADMINISTER,
         "POST",
+        f"{_ONE}/actions",
+        name="actOnInstance",
+        change=Change("act", "{instance}"),
+        answers="The steps that it would have: nothing was begun.",
+        also={202: "It has begun."},
+        failures=(404, 415, 422),
+        body_name="BrokerAction",
+    )
+    def act(
+        self,
+        instance: PathId,
+        *,
+        is_trial: Annotated[
+            bool, In("dry_run", TRUTH), Schema("Whether it is only told what would be done; nothing is written then.")
+        ] = False,
+        kind: Annotated[ActionKind, Schema("What is to be done.")],
+        node: Annotated[str, Meta(max_length=255), Schema("Who is to lead, restart, be copied anew or move.")] = "",
+        cell: Annotated[str, Meta(max_length=255), Schema("The cell that a node moves to.")] = "",
+        configuration: Annotated[Object, Schema("What changes in Patroni's; null removes a key.")] = None,
+    ) -> Answered[ActionAnswered]:
+        """Hand over the lead of a cluster, restart, copy anew or move members, or change its configuration."""
+        action = Action(kind=kind, node=node, cell=cell, configuration=configuration or {})
+        if is_trial:
+            return Answered(ActionAnswered("", self._actions.planned(instance, action)))
+        begun = self._actions.begin(instance, action)
+        self._on_begun()
+        return Answered(ActionAnswered(begun.id, begun.steps), 202)
+
+    @administered(
+        Act.ADMINISTER,
+        "POST",
         f"{_ONE}/recreate",
         name="recreateInstance",
         change=Change("recreate", "{instance}"),
@@ -184,9 +221,9 @@ class Administration:
             result = Demoted(key.instance, key.node)
             try:
                 if state is None:
-                    raise SwitchoverFailedError("there is no such instance")
+                    raise PatroniRefusedError("there is no such instance")
                 switch_over(member, key.node, state.admin_credentials)
-            except (SwitchoverFailedError, httpx.HTTPError) as error:
+            except PatroniRefusedError as error:
                 result.status, result.description = "failed", str(error)
             results.append(result)
         return results

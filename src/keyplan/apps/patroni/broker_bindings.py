@@ -14,10 +14,10 @@ import psycopg
 from keyplan.apps.patroni.catalog import Plan
 from keyplan.apps.patroni.clusters import leader_of
 from keyplan.apps.patroni.layout import BindingKey, Broker
-from keyplan.apps.patroni.operations import FAILED, IN_PROGRESS, SUCCESS, new_password
+from keyplan.apps.patroni.operations import IN_PROGRESS, is_usable_after, new_password
 from keyplan.apps.patroni.postgresql_roles import create_role, drop_role
 from keyplan.apps.patroni.records import Binding as BindingRecord
-from keyplan.apps.patroni.records import Credentials, InstanceState, Operation
+from keyplan.apps.patroni.records import Credentials, InstanceState
 from keyplan.apps.patroni.refusals import CONCURRENCY, RefusedError
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.layout import Binding
@@ -129,14 +129,14 @@ class Bindings:
 
 def usable_instance(broker: Broker, instance: str, service_id: str, plan_id: str) -> InstanceState:
     """Return the instance if it can be bound. Raises RefusedError: 404, 400 for another plan, 422 while it is changed."""
-    state, operation = broker.instances.get(instance), broker.operations.get(instance) or Operation(id="", kind="")
+    state, operation = broker.instances.get(instance), broker.operations.get(instance)
     if state is None:
         raise RefusedError(404, "there is no such instance")
     if (service_id, plan_id) != (state.service_id, state.plan_id):
         raise RefusedError(400, "service_id and plan_id are not those of the instance")
-    if operation.status == IN_PROGRESS:
+    if operation is not None and operation.status == IN_PROGRESS:
         raise RefusedError(422, "an operation on the instance is in progress", word=CONCURRENCY)
-    if operation.status != SUCCESS and (operation.kind, operation.status) != ("update", FAILED):
+    if not is_usable_after(operation):
         raise RefusedError(422, "the instance could not be made; delete it")
     return state
 

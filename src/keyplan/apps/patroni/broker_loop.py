@@ -9,9 +9,10 @@ from threading import Event, Lock, Thread
 from typing import Final
 
 from keyplan.apps.patroni.backups import Backups
-from keyplan.apps.patroni.broker_work import OperationWork, StoppedError, SupersededError, Waits
+from keyplan.apps.patroni.broker_work import OperationWork
 from keyplan.apps.patroni.catalog import Catalog
 from keyplan.apps.patroni.layout import Broker
+from keyplan.apps.patroni.operation_progress import StoppedError, SupersededError, Waits
 from keyplan.apps.patroni.operations import IN_PROGRESS, SUCCESS
 from keyplan.apps.patroni.readable import readable
 from keyplan.apps.patroni.records import Claim, Operation

@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
+from keyplan.apps.patroni.cli_actions import add_actions
 from keyplan.apps.patroni.cli_cells import cell, router
 from keyplan.apps.patroni.cli_status import show_status
 from keyplan.apps.patroni.cli_up import up
@@ -48,6 +49,7 @@ app.command("up")(up)
 app.command("cell")(cell)
 app.command("router")(router)
 app.command("status")(show_status)
+add_actions(app)
 
 
 @app.command("doctor")

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from keyplan.apps.patroni.actions import ActionKind
 from keyplan.apps.patroni.clusters import RUNNING, ClusterView, clusters
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.operations import IN_PROGRESS
@@ -22,7 +23,7 @@ from keyplan.store import Store
 
 __all__ = ["ClusterFigures", "OperationMeters"]
 
-_KINDS: Final = ("provision", "update", "deprovision")
+_KINDS: Final = ("provision", "update", "deprovision", *ActionKind)
 _SECONDS: Final = (1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 900.0)
 
 

@@ -22,7 +22,17 @@ from keyplan.engine import Clock
 from keyplan.layout import Binding
 from keyplan.store import Store
 
-__all__ = ["FAILED", "IN_PROGRESS", "SUCCESS", "Beginnings", "Wanted", "note_progress"]
+__all__ = [
+    "FAILED",
+    "IN_PROGRESS",
+    "SUCCESS",
+    "Beginnings",
+    "Wanted",
+    "is_usable_after",
+    "new_operation",
+    "note_progress",
+    "refuse_unusable",
+]
 
 IN_PROGRESS: Final = "in-progress"
 SUCCESS: Final = "success"
@@ -108,7 +118,7 @@ class Beginnings:
             steps = steps_of_provision(wanted.node_count, has_backups=self._backups is not None)
             if source is not None:
                 steps.insert(0, Step(kind="copy", node=source.instance_id))
-            begun = self._begun("provision", steps, wanted.parameters)
+            begun = new_operation(self._clock, "provision", steps, wanted.parameters)
             begun.plan_id, begun.node_count, begun.cells = wanted.plan.id, wanted.node_count, wanted.cells
             port = self._ports.allocate_in(binding, instance)
             self._ports.allocate_reads_in(binding, instance, port)
@@ -137,7 +147,7 @@ class Beginnings:
                 space_guid=data.space_guid,
                 name=data.service_instance_name,
             )
-            begun = self._begun("provision", steps_of_provision(plan.node_count, has_backups=True), {})
+            begun = new_operation(self._clock, "provision", steps_of_provision(plan.node_count, has_backups=True), {})
             begun.plan_id, begun.node_count = plan.id, plan.node_count
             port = self._ports.allocate_in(binding, instance, data.allocated_port)
             self._ports.allocate_reads_in(binding, instance, port)
@@ -234,7 +244,9 @@ class Beginnings:
             if state.allocated_port is not None:
                 # Why: the instance may be older than the setting that gives it one.
                 self._ports.allocate_reads_in(binding, instance, state.allocated_port)
-            begun = self._begun("update", steps or [Step(kind="wait_leader")], {**state.parameters, **parameters})
+            begun = new_operation(
+                self._clock, "update", steps or [Step(kind="wait_leader")], {**state.parameters, **parameters}
+            )
             begun.plan_id, begun.node_count, begun.cells = plan_id, node_count, cells
             broker.operations.put(instance, begun)
             note_progress(state, begun)
@@ -249,14 +261,7 @@ class Beginnings:
             raise RefusedError(404, "there is no such instance")
         if service_id != state.service_id:
             raise RefusedError(400, "the instance is one of another service")
-        if operation is not None and operation.status == IN_PROGRESS:
-            raise RefusedError(422, "another operation on this instance is in progress", word=CONCURRENCY)
-        if operation is None or (operation.kind, operation.status) not in {
-            ("provision", SUCCESS),
-            ("update", SUCCESS),
-            ("update", FAILED),
-        }:
-            raise RefusedError(422, "the instance is not usable; delete it")
+        refuse_unusable(operation)
         return state
 
     def deprovision(self, instance: str, service_id: str, plan_id: str, *, may_wait: bool) -> Operation:
@@ -273,7 +278,7 @@ class Beginnings:
             if operation is not None and operation.status == IN_PROGRESS:
                 if operation.kind == "deprovision":
                     return operation
-                if operation.kind == "update":
+                if operation.kind != "provision":
                     raise RefusedError(422, "another operation on this instance is in progress", word=CONCURRENCY)
             leader = broker.leaders.get(instance)
             nodes = {key.node for key, _ in broker.nodes.list(instance)}
@@ -282,7 +287,7 @@ class Beginnings:
             removals = [
                 Step(kind="remove", node=node) for node in sorted(nodes, key=lambda name: (name == leader, name))
             ]
-            begun = self._begun("deprovision", [*removals, Step(kind="erase")], {})
+            begun = new_operation(self._clock, "deprovision", [*removals, Step(kind="erase")], {})
             broker.operations.put(instance, begun)
             note_progress(state, begun)
             broker.instances.put(instance, state)
@@ -290,22 +295,42 @@ class Beginnings:
 
         return self._store.run(work)
 
-    def _begun(self, kind: str, steps: list[Step], parameters: dict[str, Any]) -> Operation:
-        return Operation(
-            id=f"{kind}-{secrets.token_hex(8)}",
-            kind=kind,
-            steps=steps,
-            message="waiting for a broker",
-            parameters=parameters,
-            begun_at=self._clock.wall(),
-        )
-
     def _refuse_few_cells(self, node_count: int, allowed: list[str], used: Any) -> None:
         """Raise RefusedError (400) when there are fewer cells than nodes. Read beside the transaction: cells come and go."""
         with self._store.snapshot() as state:
             cells = available_cells(cell_loads(Broker(state)), allowed=allowed, used=set(used))
         if not cells or (len(cells) < node_count and not self._may_share_cells):
             raise RefusedError(400, f"{node_count} nodes were asked for, and {len(cells)} cells are available")
+
+
+def new_operation(clock: Clock, kind: str, steps: list[Step], parameters: dict[str, Any]) -> Operation:
+    """Return an operation that begins now, and that no broker works on yet."""
+    return Operation(
+        id=f"{kind}-{secrets.token_hex(8)}",
+        kind=kind,
+        steps=steps,
+        message="waiting for a broker",
+        parameters=parameters,
+        begun_at=clock.wall(),
+    )
+
+
+def is_usable_after(operation: Operation | None) -> bool:
+    """True when an instance can be used and changed after its last operation: it was made, and is not being deleted.
+
+    Failures of updates and actions leave a cluster as it was.
+    """
+    if operation is None or operation.kind == "deprovision":
+        return False
+    return operation.kind != "provision" or operation.status == SUCCESS
+
+
+def refuse_unusable(operation: Operation | None) -> None:
+    """Raise RefusedError (422) where no operation on an instance can begin: another is in progress, or it cannot be used."""
+    if operation is not None and operation.status == IN_PROGRESS:
+        raise RefusedError(422, "another operation on this instance is in progress", word=CONCURRENCY)
+    if not is_usable_after(operation):
+        raise RefusedError(422, "the instance is not usable; delete it")
 
 
 def refuse_without_waiting(*, may_wait: bool) -> None:

@@ -11,6 +11,7 @@ from keyplan.apps.patroni.refusals import ASYNC_REQUIRED, CONCURRENCY, MAINTENAN
 from keyplan.operations import In, Schema, WordForm
 
 __all__ = [
+    "TRUTH",
     "BindingParameters",
     "BindingShown",
     "BrokerFailure",
@@ -73,9 +74,12 @@ PathId = Annotated[
 ]
 """An id in a path."""
 
+TRUTH: Final = WordForm(_truth, lambda value: "true" if value else "false", {"enum": ["true", "false"]})
+"""A yes or no in a query."""
+
 MayWait = Annotated[
     bool,
-    In("accepts_incomplete", WordForm(_truth, lambda value: "true" if value else "false", {"enum": ["true", "false"]})),
+    In("accepts_incomplete", TRUTH),
     Schema("Whether the client polls for the end; without it what takes a while is refused."),
 ]
 """Whether the client polls for the end of an operation."""

@@ -228,7 +228,7 @@ class ServiceBroker:
             raise RefusedError(404, "there is no such operation")
         shown = LastOperation(_STATES[last.status], last.message)
         if last.status == FAILED and last.kind != "provision":
-            shown.instance_usable = shown.update_repeatable = last.kind == "update"
+            shown.instance_usable = shown.update_repeatable = last.kind != "deprovision"
         return Answered(shown, headers=_RETRY if last.status == IN_PROGRESS else {})
 
     # ---- bindings ------------------------------------------------------------------------------------------------------

@@ -1,33 +1,87 @@
-"""The one call that the broker makes of Patroni's REST API: hand over the lead."""
+"""What the broker asks of Patroni's REST API at one member. Source: Patroni's documentation, "Patroni REST API".
 
-from typing import Final
+Each call blocks for at most 15 seconds. What takes longer goes on at the member, and is looked for there.
+"""
+
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
 
 from keyplan.apps.patroni.records import Credentials, Member
 
-__all__ = ["SwitchoverFailedError", "switch_over"]
+__all__ = ["PatroniRefusedError", "configure", "reinitialise", "restart", "started_at", "switch_over"]
 
 _SECONDS_MAX: Final = 15.0
 _DONE_ALREADY: Final = ("leader name does not match", "cluster does not have members except leader")
+_UNDER_WAY: Final = ("reinitialize already in progress", "restart already in progress", "reinitialize in progress")
+_TEXT_MAX: Final = 200
 
 
-class SwitchoverFailedError(Exception):
-    """Patroni did not hand over. The text is its own."""
+class PatroniRefusedError(Exception):
+    """Patroni did not do what it was asked for, or could not be asked. The text is its own, or says why not."""
 
 
-def switch_over(member: Member | None, leader: str, credentials: Credentials) -> None:
-    """Ask the leading member to hand over to the best replica, by `POST /switchover`: failover wants a candidate in Patroni 4.
+def switch_over(member: Member | None, leader: str, credentials: Credentials, candidate: str = "") -> None:
+    """Ask the leading member to hand over, to the best replica if none is named: failover wants a candidate in Patroni 4.
 
-    Returns as well when somebody else leads already. Raises SwitchoverFailedError, httpx.HTTPError.
+    Returns as well when somebody else leads already. Raises PatroniRefusedError.
     """
+    body = {"leader": leader, **({"candidate": candidate} if candidate else {})}
+    _asked(member, "POST", "/switchover", credentials, body, also=_DONE_ALREADY)
+
+
+def restart(member: Member | None, credentials: Credentials) -> None:
+    """Ask a member to restart its PostgreSQL in place. It may go on after the call. Raises PatroniRefusedError."""
+    _asked(member, "POST", "/restart", credentials, {}, also=_UNDER_WAY)
+
+
+def reinitialise(member: Member | None, credentials: Credentials) -> None:
+    """Ask a replica to give up its data and copy the leader. It goes on after the call. Raises PatroniRefusedError."""
+    _asked(member, "POST", "/reinitialize", credentials, {"force": True}, also=_UNDER_WAY)
+
+
+def configure(member: Member | None, credentials: Credentials, changes: dict[str, Any]) -> None:
+    """Change the cluster's dynamic configuration, by a member: None removes a key. Raises PatroniRefusedError."""
+    _asked(member, "PATCH", "/config", credentials, changes)
+
+
+def started_at(member: Member | None) -> str:
+    """Return when a member's PostgreSQL was started, in Patroni's words; empty while it does not run.
+
+    Raises PatroniRefusedError.
+    """
+    answer = _asked(member, "GET", "/patroni", Credentials(), None, is_status_told=True)
+    try:
+        found = answer.json()
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise PatroniRefusedError("its REST API tells nothing of it")
+    return str(found.get("postmaster_start_time") or "")
+
+
+def _asked(
+    member: Member | None,
+    method: str,
+    path: str,
+    credentials: Credentials,
+    body: dict[str, Any] | None,
+    *,
+    also: tuple[str, ...] = (),
+    is_status_told: bool = False,
+) -> httpx.Response:
+    """Return Patroni's answer. `also` are words of refusals that mean success; with `is_status_told` no status is a refusal."""
     place = urlsplit((member.api_url if member is not None else None) or "")
     if not place.netloc:
-        raise SwitchoverFailedError("the leader advertises no REST API")
-    url = f"{place.scheme}://{place.netloc}/switchover"
+        raise PatroniRefusedError("it advertises no REST API")
     password = credentials.password.reveal()
     log_in = httpx.BasicAuth(credentials.username, password) if password else None
-    answer = httpx.post(url, json={"leader": leader}, auth=log_in, timeout=_SECONDS_MAX)
-    if answer.status_code not in {200, 202} and not any(text in answer.text for text in _DONE_ALREADY):
-        raise SwitchoverFailedError(f"{answer.status_code} {answer.text.strip()[:200]}")
+    url = f"{place.scheme}://{place.netloc}{path}"
+    try:
+        answer = httpx.request(method, url, json=body, auth=log_in, timeout=_SECONDS_MAX)
+    except httpx.HTTPError as error:
+        raise PatroniRefusedError(f"its REST API does not answer: {type(error).__name__}") from error
+    if is_status_told or answer.status_code in {200, 202} or any(text in answer.text for text in also):
+        return answer
+    raise PatroniRefusedError(f"{answer.status_code} {answer.text.strip()[:_TEXT_MAX]}")

@@ -319,20 +319,25 @@ class NodeReport(Struct, kw_only=True):
 class Step(Struct, kw_only=True):
     """One step of an operation. Every step may be made again: what it has done already, it finds done.
 
-    `kind` is `add`, `remove`, `wait_members`, `wait_leader`, `switch`, `copy`, `backup` or `erase`. `node` is whom it concerns:
-    of a `remove` it is empty until the step has chosen one, of a `copy` it is the instance whose backups are copied.
+    `kind` is a word of `STEP_TITLES`. `node` is whom it concerns: of a `remove` it is empty until the step has chosen one, of a
+    `copy` it is the instance whose backups are copied. `target` is who is to lead after a `switch`, the cell of a node that is
+    added, `on` or `off`; empty: whichever. `mark` is what was there before the step began, so that whoever goes on with it sees
+    whether it is done.
     """
 
     schema_name: ClassVar[str] = "BrokerStep"
     kind: str
     node: str = ""
+    target: str = ""
+    mark: str = ""
 
 
 class Operation(Struct, kw_only=True):
     """The last operation on an instance: what was asked for, how it is done, how far it is. It outlives a deleted instance.
 
-    `kind` is `provision`, `update` or `deprovision`; `status` is `in-progress`, `success` or `failed`. Times are seconds of
-    Unix time. `plan_id`, `node_count` and `cells` are what an update makes of the instance once it has succeeded.
+    `kind` is `provision`, `update`, `deprovision`, or an action: `switchover`, `restart`, `reinitialise`, `move`, `configure`.
+    `status` is `in-progress`, `success` or `failed`. Times are seconds of Unix time. `plan_id`, `node_count`, `cells` and
+    `parameters` are what the instance is once it has succeeded. `configuration` is what changes in that of the cluster.
     """
 
     schema_name: ClassVar[str] = "BrokerLastOperationRecord"
@@ -346,6 +351,7 @@ class Operation(Struct, kw_only=True):
     node_count: int = 0
     cells: list[str] = field(default_factory=list)
     parameters: dict[str, Any] = field(default_factory=dict)
+    configuration: dict[str, Any] = field(default_factory=dict)
     begun_at: float = 0.0
     ended_at: float = 0.0
 

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
+from keyplan.apps.patroni.actions import Actions
 from keyplan.apps.patroni.admin_routes import Administration, Recreations
 from keyplan.apps.patroni.backups import Backups, read_callbacks
 from keyplan.apps.patroni.broker_bindings import Bindings, RouterAddress
 from keyplan.apps.patroni.broker_loop import BrokerLoop
-from keyplan.apps.patroni.broker_work import Waits
 from keyplan.apps.patroni.catalog import BUILT_IN_CATALOG, read_catalog
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.metrics import ClusterFigures, OperationMeters
+from keyplan.apps.patroni.operation_progress import Waits
 from keyplan.apps.patroni.operations import Beginnings
 from keyplan.apps.patroni.osb_edge import CONTRACT, BrokerResponder
 from keyplan.apps.patroni.osb_routes import ServiceBroker
@@ -136,9 +137,10 @@ def build(context: ServiceContext) -> Service:
         on_begun=loop.look_soon,
     )
     recreations = Recreations(beginnings, catalog, backups, on_begun=loop.look_soon)
+    administration = Administration(store, recreations, Actions(store, context.clock), on_begun=loop.look_soon)
     routes = [
         route
-        for target in (broker, Administration(store, recreations))
+        for target in (broker, administration)
         for route in BrokerResponder(context, target, is_version_required=settings.version_header == "required").routes(
             operations_of(type(target)).values()
         )

@@ -1,0 +1,196 @@
+"""What is done with an instance that runs: the lead handed over, members restarted, copied anew, moved, and configured.
+
+An action is an operation, as an update is: begun in one commit, carried out step by step by whichever broker holds its claim,
+and gone on with by another when that one dies. One goes on at a time for an instance.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, ClassVar, Final
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct, field
+
+from keyplan.apps.patroni.clusters import cell_loads, members_astray
+from keyplan.apps.patroni.layout import Broker
+from keyplan.apps.patroni.operations import new_operation, note_progress, refuse_unusable
+from keyplan.apps.patroni.records import InstanceState, Operation, Step
+from keyplan.apps.patroni.refusals import RefusedError
+from keyplan.engine import Clock
+from keyplan.layout import Binding
+from keyplan.store import Store
+
+__all__ = ["Action", "ActionKind", "Actions"]
+
+_CONFIGURATION_BYTES_MAX: Final = 65_536
+"""Why: it is a part of a record, and Patroni's own configuration has a few kilobytes."""
+
+
+class ActionKind(StrEnum):
+    """What is to be done."""
+
+    SWITCHOVER = "switchover"
+    RESTART = "restart"
+    REINITIALISE = "reinitialise"
+    MOVE = "move"
+    CONFIGURE = "configure"
+
+
+class Action(Struct, frozen=True, kw_only=True):
+    """What is asked for. `node` is who is to lead, to be restarted (all, where it is empty), copied anew or moved.
+
+    `cell` is where a node moves to. `configuration` is what changes in Patroni's dynamic configuration: None removes a key.
+    """
+
+    schema_name: ClassVar[str] = "BrokerAction"
+    kind: ActionKind
+    node: str = ""
+    cell: str = ""
+    configuration: dict[str, Any] = field(default_factory=dict)
+
+
+class Actions:
+    """Plans and begins actions. Raises RefusedError: 404 without the instance, 400 for what cannot be, 422 for not now."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def planned(self, instance: str, action: Action) -> list[Step]:
+        """Return the steps that an action would have now. Nothing is written."""
+        with self._store.snapshot() as pinned:
+            return self._planned(Broker(pinned), instance, action)[1]
+
+    def begin(self, instance: str, action: Action) -> Operation:
+        """Begin an action, in one commit, and return its operation."""
+
+        def work(binding: Binding) -> Operation:
+            broker = Broker(binding)
+            # Why beside the transaction: every member that it reads would be guarded, and heartbeats rewrite them all the
+            # time. What the steps need is looked at once more when they are made.
+            with self._store.snapshot() as pinned:
+                _, steps = self._planned(Broker(pinned), instance, action)
+            state = _usable(broker, instance)
+            begun = new_operation(self._clock, action.kind, steps, state.parameters)
+            begun.plan_id, begun.node_count, begun.cells = state.plan_id, state.node_count, state.cells
+            begun.configuration = action.configuration
+            broker.operations.put(instance, begun)
+            note_progress(state, begun)
+            broker.instances.put(instance, state)
+            return begun
+
+        return self._store.run(work)
+
+    def _planned(self, broker: Broker, instance: str, action: Action) -> tuple[InstanceState, list[Step]]:
+        state = _usable(broker, instance)
+        cluster = _Cluster(broker, instance, state)
+        return state, _STEPS[action.kind](cluster, action)
+
+
+def _usable(broker: Broker, instance: str) -> InstanceState:
+    state = broker.instances.get(instance)
+    if state is None:
+        raise RefusedError(404, "there is no such instance")
+    refuse_unusable(broker.operations.get(instance))
+    return state
+
+
+class _Cluster:
+    """The steps of each action for one cluster, as of one state."""
+
+    def __init__(self, broker: Broker, instance: str, state: InstanceState) -> None:
+        self._broker = broker
+        self._instance = instance
+        self._state = state
+        self._placed = {key.node: cell for key, cell in broker.nodes.list(instance)}
+        self._leader = broker.leaders.get(instance)
+
+    def switchover(self, node: str) -> list[Step]:
+        leader = self._led()
+        followers = [name for name in sorted(self._placed) if name != leader]
+        if not followers:
+            raise RefusedError(422, f"{leader} has no replica that could lead; add a node first")
+        if node:
+            self._know(node)
+            if node == leader:
+                raise RefusedError(400, f"{node} leads already")
+            if astray := members_astray(self._broker, self._instance, [node]):
+                raise RefusedError(422, f"{node} cannot lead now: {astray[node]}")
+        return [Step(kind="switch", node=leader, target=node), Step(kind="wait_leader"), Step(kind="wait_members")]
+
+    def restart(self, node: str) -> list[Step]:
+        if node:
+            self._know(node)
+        leader = self._leader
+        chosen = [node] if node else sorted(self._placed, key=lambda name: (name == leader, name))
+        steps: list[Step] = []
+        # Why the leader last, and all that stay waited for: at most one member at a time does not run.
+        for name in chosen:
+            steps += [Step(kind="restart", node=name), Step(kind="wait_members")]
+        return [*steps, Step(kind="wait_leader")]
+
+    def reinitialise(self, node: str) -> list[Step]:
+        leader = self._led()
+        self._know(node)
+        if node == leader:
+            raise RefusedError(422, f"{node} leads, and is what the others copy; switch over first")
+        return [Step(kind="reinitialise", node=node), Step(kind="wait_members")]
+
+    def move(self, node: str, cell: str) -> list[Step]:
+        leader = self._led()
+        self._know(node)
+        if self._placed[node] == cell:
+            raise RefusedError(400, f"{node} is on cell {cell} already")
+        if self._state.cells and cell not in self._state.cells:
+            allowed = ", ".join(self._state.cells)
+            raise RefusedError(400, f"the instance may be on {allowed} alone; update its `cells` first")
+        load = next((load for load in cell_loads(self._broker) if load.guid == cell), None)
+        if load is None:
+            raise RefusedError(422, f"there is no cell {cell} that is alive")
+        if not load.has_room:
+            raise RefusedError(422, f"cell {cell} takes no more nodes")
+        if cell in self._placed.values():
+            raise RefusedError(422, f"cell {cell} has a node of the instance already")
+        steps = [Step(kind="add", node=str(uuid4()), target=cell), Step(kind="wait_members")]
+        if node == leader:
+            steps.append(Step(kind="switch", node=node))
+        return [*steps, Step(kind="remove", node=node), Step(kind="wait_members"), Step(kind="wait_leader")]
+
+    def configure(self, changes: dict[str, Any]) -> list[Step]:
+        if not changes:
+            raise RefusedError(400, "no change of the configuration is given")
+        size = len(msgspec.json.encode(changes))
+        if size > _CONFIGURATION_BYTES_MAX:
+            raise RefusedError(400, f"the changes have {size} bytes, and at most {_CONFIGURATION_BYTES_MAX} are taken")
+        self._led()
+        steps = [Step(kind="configure")]
+        if "pause" in changes:
+            steps.append(Step(kind="wait_pause", target="on" if changes["pause"] else "off"))
+        if "synchronous_mode" in changes and len(self._placed) > 1:
+            steps.append(Step(kind="wait_synchronous", target="on" if _is_on(changes["synchronous_mode"]) else "off"))
+        return steps
+
+    def _led(self) -> str:
+        if self._leader is None:
+            raise RefusedError(422, "nobody leads the cluster now")
+        return self._leader
+
+    def _know(self, node: str) -> None:
+        if node not in self._placed:
+            known = ", ".join(sorted(self._placed)) or "none"
+            raise RefusedError(400, f"the instance has no node {node or '(none is named)'}; it has {known}")
+
+
+_STEPS: Final[Mapping[ActionKind, Callable[[_Cluster, Action], list[Step]]]] = {
+    ActionKind.SWITCHOVER: lambda cluster, action: cluster.switchover(action.node),
+    ActionKind.RESTART: lambda cluster, action: cluster.restart(action.node),
+    ActionKind.REINITIALISE: lambda cluster, action: cluster.reinitialise(action.node),
+    ActionKind.MOVE: lambda cluster, action: cluster.move(action.node, action.cell),
+    ActionKind.CONFIGURE: lambda cluster, action: cluster.configure(action.configuration),
+}
+
+
+def _is_on(value: object) -> bool:
+    """Whether a value of `synchronous_mode` turns it on: Patroni takes "quorum", too."""
+    return value not in {None, False, "off", "false", "no"}

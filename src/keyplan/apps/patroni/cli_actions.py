@@ -1,0 +1,225 @@
+"""The commands that act on a cluster that runs: each writes an operation, which a broker carries out, and follows it."""
+
+from collections.abc import Sequence
+from threading import Event
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import typer
+
+from keyplan.apps.patroni.actions import Action, ActionKind, Actions
+from keyplan.apps.patroni.layout import Broker
+from keyplan.apps.patroni.logs import LOGGER
+from keyplan.apps.patroni.operation_progress import STEP_TITLES
+from keyplan.apps.patroni.operations import IN_PROGRESS, SUCCESS
+from keyplan.apps.patroni.records import Step
+from keyplan.apps.patroni.refusals import RefusedError
+from keyplan.cli import ConfigOption, StoreOption, print_hint, print_text, store_of_option
+from keyplan.engine import SYSTEM_CLOCK
+from keyplan.errors import InvalidInputError
+from keyplan.signals import told_by_signals, wait_for
+from keyplan.store import Store
+
+__all__ = ["add_actions"]
+
+_LOOK_SECONDS: Final = 0.25
+_FAILED: Final = 1
+
+_Instance = Annotated[str, typer.Argument(help="The instance.")]
+_Trial = Annotated[bool, typer.Option("--dry-run", help="Print the steps, and begin nothing.")]
+_NoWait = Annotated[bool, typer.Option("--no-wait", help="End when it has begun; `status` tells how far it is.")]
+
+
+def add_actions(app: typer.Typer) -> None:
+    """Add the commands to those of `keyplan patroni`."""
+    for name, command in (
+        ("switchover", _switchover),
+        ("restart", _restart),
+        ("reinit", _reinitialise),
+        ("move", _move),
+        ("configure", _configure),
+        ("pause", _pause),
+        ("resume", _resume),
+        ("synchronous", _synchronous),
+    ):
+        app.command(name)(command)
+
+
+def _switchover(
+    instance: _Instance,
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="NODE", help="Who is to lead; the best replica without it.", show_default=False),
+    ] = "",
+    is_trial: _Trial = False,
+    no_wait: _NoWait = False,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Hand over the lead of a cluster, when all its members follow. Writes wait for some seconds."""
+    action = Action(kind=ActionKind.SWITCHOVER, node=to)
+    _act(instance, action, is_trial=is_trial, no_wait=no_wait, store=store, config=config)
+
+
+def _restart(
+    instance: _Instance,
+    node: Annotated[str, typer.Argument(help="One node; all, the leader last, without it.", show_default=False)] = "",
+    is_trial: _Trial = False,
+    no_wait: _NoWait = False,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Restart PostgreSQL of a cluster's nodes, one after the other, the leader last. The lead stays where it is."""
+    action = Action(kind=ActionKind.RESTART, node=node)
+    _act(instance, action, is_trial=is_trial, no_wait=no_wait, store=store, config=config)
+
+
+def _reinitialise(
+    instance: _Instance,
+    node: Annotated[str, typer.Argument(help="The replica.")],
+    is_trial: _Trial = False,
+    no_wait: _NoWait = False,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Have a replica give up its data and copy the leader anew."""
+    action = Action(kind=ActionKind.REINITIALISE, node=node)
+    _act(instance, action, is_trial=is_trial, no_wait=no_wait, store=store, config=config)
+
+
+def _move(
+    instance: _Instance,
+    node: Annotated[str, typer.Argument(help="The node.")],
+    to: Annotated[str, typer.Option("--to", metavar="CELL", help="The cell that it moves to.")],
+    is_trial: _Trial = False,
+    no_wait: _NoWait = False,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Make a new node on another cell, and remove the old one with its data when all that stay follow. The lead moves along."""
+    action = Action(kind=ActionKind.MOVE, node=node, cell=to)
+    _act(instance, action, is_trial=is_trial, no_wait=no_wait, store=store, config=config)
+
+
+def _configure(
+    instance: _Instance,
+    change: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME=VALUE...", help="As postgresql.parameters.work_mem=8MB or ttl=30; null removes a setting."
+        ),
+    ],
+    is_trial: _Trial = False,
+    no_wait: _NoWait = False,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Change Patroni's dynamic configuration of a cluster. What PostgreSQL takes at its start alone waits for `restart`."""
+    action = Action(kind=ActionKind.CONFIGURE, configuration=changes_of(change))
+    _act(instance, action, is_trial=is_trial, no_wait=no_wait, store=store, config=config)
+
+
+def _pause(
+    instance: _Instance,
+    is_trial: _Trial = False,
+    no_wait: _NoWait = False,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Have Patroni leave a cluster alone: no failover until `resume`, also where its leader dies."""
+    action = Action(kind=ActionKind.CONFIGURE, configuration={"pause": True})
+    _act(instance, action, is_trial=is_trial, no_wait=no_wait, store=store, config=config)
+
+
+def _resume(
+    instance: _Instance,
+    is_trial: _Trial = False,
+    no_wait: _NoWait = False,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Have Patroni look after a cluster again."""
+    action = Action(kind=ActionKind.CONFIGURE, configuration={"pause": None})
+    _act(instance, action, is_trial=is_trial, no_wait=no_wait, store=store, config=config)
+
+
+def _synchronous(
+    instance: _Instance,
+    state: Annotated[Literal["on", "off"], typer.Argument(help="on or off.")],
+    is_trial: _Trial = False,
+    no_wait: _NoWait = False,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Have writes wait for a replica, so that a failover loses none that was acknowledged; or no longer."""
+    action = Action(kind=ActionKind.CONFIGURE, configuration={"synchronous_mode": state == "on"})
+    _act(instance, action, is_trial=is_trial, no_wait=no_wait, store=store, config=config)
+
+
+def changes_of(texts: Sequence[str]) -> dict[str, Any]:
+    """Read NAME=VALUE, the parts of a name divided by dots, a value as JSON or else as text. Raises InvalidInputError."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, given, value = text.partition("=")
+        *path, last = name.split(".")
+        if not given or not last or not all(path):
+            raise InvalidInputError(source=text, problem="a change is NAME=VALUE, as ttl=30")
+        at = found
+        for part in path:
+            at = at.setdefault(part, {})
+            if not isinstance(at, dict):
+                raise InvalidInputError(source=text, problem=f"{part} is given a value and settings below it")
+        if last in at:
+            raise InvalidInputError(source=text, problem="the setting is given twice")
+        at[last] = _value_of(value)
+    return found
+
+
+def _value_of(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return text
+
+
+def _act(instance: str, action: Action, *, is_trial: bool, no_wait: bool, store: str | None, config: Any) -> None:
+    with store_of_option(store, config, create=False) as opened:
+        actions = Actions(opened, SYSTEM_CLOCK)
+        try:
+            if is_trial:
+                _print_steps(actions.planned(instance, action))
+                print_hint("nothing was begun")
+                return
+            begun = actions.begin(instance, action)
+        except RefusedError as error:
+            raise InvalidInputError(source=instance, problem=error.description) from error
+        _print_steps(begun.steps)
+        if no_wait:
+            print_hint(f"begun: `keyplan patroni status {instance}` tells how far it is")
+        elif not _followed(opened, instance, begun.id):
+            raise typer.Exit(_FAILED)
+
+
+def _print_steps(steps: Sequence[Step]) -> None:
+    for number, step in enumerate(steps, 1):
+        words = (STEP_TITLES[step.kind], step.node, f"({step.target})" if step.target else "")
+        print_text(f"{number}. {' '.join(filter(None, words))}")
+
+
+def _followed(store: Store, instance: str, operation: str) -> bool:
+    """Print how far an operation is, as it goes on, until it ends; return whether it succeeded. A signal ends the looking."""
+    broker, told, stop = Broker(store), "", Event()
+    with told_by_signals(stop, logger=LOGGER):
+        while True:
+            now = broker.operations.get(instance)
+            if now is None or now.id != operation:
+                print_hint("another operation has begun since")
+                return False
+            if now.message != told:
+                told = now.message
+                print_hint(told)
+            if now.status != IN_PROGRESS:
+                return now.status == SUCCESS
+            if wait_for(stop, _LOOK_SECONDS):
+                print_hint(f"it goes on: `keyplan patroni status {instance}` tells how far it is")
+                raise KeyboardInterrupt

@@ -1,0 +1,171 @@
+"""How the work on an operation is written down: every commit guarded by operation and claim, how far it is, how it ended.
+
+A broker that lost its claim, or whose operation was replaced, writes nothing.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from threading import Event
+from typing import Final, TypeVar
+
+from keyplan.apps.patroni.layout import Broker
+from keyplan.apps.patroni.operations import IN_PROGRESS, SUCCESS, note_progress
+from keyplan.apps.patroni.records import Operation
+from keyplan.engine import SYSTEM_CLOCK, Clock
+from keyplan.layout import Binding
+from keyplan.store import Store
+
+__all__ = ["STEP_TITLES", "OperationProgress", "StepFailedError", "StoppedError", "SupersededError", "Waits"]
+
+R = TypeVar("R")
+
+STEP_TITLES: Final[Mapping[str, str]] = {
+    "add": "add a node",
+    "remove": "remove a node",
+    "wait_members": "wait for all members",
+    "wait_leader": "wait for the leader",
+    "switch": "hand over the lead",
+    "restart": "restart PostgreSQL",
+    "reinitialise": "copy the leader anew",
+    "configure": "change the configuration",
+    "wait_synchronous": "wait for synchronous replication, or its end",
+    "wait_pause": "wait until members have paused, or gone on",
+    "copy": "copy the backups that it is made from",
+    "backup": "keep the data about it",
+    "erase": "erase the records",
+}
+"""What each kind of step does, in words."""
+
+
+class SupersededError(Exception):
+    """The operation was replaced by another one, or its claim is held by another broker: stop, and write nothing."""
+
+
+class StoppedError(Exception):
+    """The broker stops: another one, or this one after its start, goes on at the same step."""
+
+
+class StepFailedError(Exception):
+    """A step cannot be made. The text is for people, in the operation's message."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How long steps wait, in seconds, and how often they look."""
+
+    step_seconds_max: float = 300.0
+    cell_seconds_max: float = 30.0
+    look_seconds: float = 0.25
+    switch_again_seconds: float = 5.0
+
+
+class OperationProgress:
+    """One operation in the hands of one broker. `broker` is its name in the claim; `stop` ends waits with StoppedError."""
+
+    def __init__(
+        self, store: Store, instance: str, operation: str, *, broker: str, stop: Event, clock: Clock, waits: Waits
+    ) -> None:
+        self.store = store
+        self.latest = Broker(store)
+        self.instance = instance
+        self.waits = waits
+        self._operation = operation
+        self._broker = broker
+        self._stop = stop
+        self.clock = clock
+
+    # ---- commits -------------------------------------------------------------------------------------------------------
+
+    def commit(self, change: Callable[[Broker, Operation], R]) -> R:
+        """Commit what `change` writes, if the operation is still the one, and still this broker's."""
+
+        def work(binding: Binding) -> R:
+            broker = Broker(binding)
+            operation, claim = broker.operations.get(self.instance), broker.claims.get(self.instance)
+            if operation is None or operation.id != self._operation or operation.status != IN_PROGRESS:
+                raise SupersededError
+            if claim is None or claim.broker != self._broker or claim.operation != self._operation:
+                raise SupersededError
+            return change(broker, operation)
+
+        return self.store.run(work)
+
+    def current(self) -> Operation:
+        """Return the operation as it is. Raises SupersededError."""
+        operation = self.latest.operations.get(self.instance)
+        if operation is None or operation.id != self._operation or operation.status != IN_PROGRESS:
+            raise SupersededError
+        return operation
+
+    def _save(self, broker: Broker, operation: Operation) -> None:
+        broker.operations.put(self.instance, operation)
+        state = broker.instances.get(self.instance)
+        if state is not None:
+            note_progress(state, operation)
+            broker.instances.put(self.instance, state)
+
+    def complete(self, change: Callable[[Broker], object] = lambda _broker: None) -> None:
+        """Commit the last writes of a step, and that it is done."""
+
+        def completed(broker: Broker, operation: Operation) -> None:
+            change(broker)
+            operation.completed_steps += 1
+            self._save(broker, operation)
+
+        self.commit(completed)
+
+    def tell(self, message: str) -> None:
+        """Write down what is being done, in words."""
+
+        def told(broker: Broker, operation: Operation) -> None:
+            if operation.message != message:
+                operation.message = message
+                self._save(broker, operation)
+
+        self.commit(told)
+
+    def ended(self, status: str, message: str) -> Operation:
+        """Write down the end of the operation, and what the instance is once it has succeeded. Return the operation."""
+
+        def end(broker: Broker, operation: Operation) -> Operation:
+            operation.status, operation.ended_at = status, self.clock.wall()
+            operation.message = message if status == SUCCESS else f"{operation.message}: {message}"
+            state = broker.instances.get(self.instance)
+            if state is not None and status == SUCCESS:
+                state.plan_id, state.node_count, state.cells = operation.plan_id, operation.node_count, operation.cells
+                state.parameters = operation.parameters
+                broker.instances.put(self.instance, state)
+            self._save(broker, operation)
+            # Why here: whoever sees the end finds nobody at work any more.
+            broker.claims.delete(self.instance)
+            return operation
+
+        return self.commit(end)
+
+    # ---- waiting -------------------------------------------------------------------------------------------------------
+
+    def until(self, problem: Callable[[], str], seconds_max: float) -> None:
+        """Wait until `problem` returns an empty text. Raises StepFailedError with the last one.
+
+        Raises StoppedError, SupersededError.
+        """
+        give_up = SYSTEM_CLOCK.monotonic() + seconds_max
+        while text := problem():
+            if SYSTEM_CLOCK.monotonic() > give_up:
+                raise StepFailedError(text)
+            self.pause()
+
+    def mark(self, text: str) -> None:
+        """Write into the step what was there before it began."""
+
+        def marked(broker: Broker, operation: Operation) -> None:
+            operation.steps[operation.completed_steps].mark = text
+            broker.operations.put(self.instance, operation)
+
+        self.commit(marked)
+
+    def pause(self) -> None:
+        """Wait a moment. Raises StoppedError, SupersededError."""
+        if self._stop.wait(self.waits.look_seconds):
+            raise StoppedError
+        self.current()
