@@ -279,7 +279,6 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
     until(lambda: writes(uri, 2), 60, everything.logs)
     until(lambda: follow_members(everything, 2), 60, everything.logs)
     until(lambda: psql(reads, "select pg_is_in_recovery(), count(*) > 0 from story") == "t|t", 60, everything.logs)
-
     assert_configured_and_restarted(everything, uri, second)
 
     # "kill -9 of the leader (new leader within the TTL)": with the agent of its cell halted, as if the machine were gone
