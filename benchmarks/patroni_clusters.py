@@ -17,7 +17,6 @@ from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
-import httpx
 import psycopg
 
 from keyplan import Secret
@@ -27,7 +26,7 @@ from keyplan.apps.patroni.node_config import DYNAMIC_DEFAULT, Gateway, merged
 from keyplan.apps.patroni.node_host import find_host
 from keyplan.apps.patroni.node_ports import PortRange
 from keyplan.apps.patroni.node_process import Node
-from keyplan.apps.patroni.patroni_rest import SwitchoverFailedError, switch_over
+from keyplan.apps.patroni.patroni_rest import PatroniRefusedError, switch_over
 from keyplan.apps.patroni.router_agent import Router
 from keyplan.apps.patroni.router_forward import Forwarder
 from keyplan.engine import open_engine
@@ -136,7 +135,7 @@ class Lab:
         def has_moved() -> bool:
             try:
                 switch_over(self.broker.members.get(MemberKey("f1", leader)), leader, Credentials())
-            except (SwitchoverFailedError, httpx.HTTPError):
+            except PatroniRefusedError:
                 return self.leader() not in {"", leader}
             return True
 

@@ -296,8 +296,7 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
     leader = leader_of(everything, "f1")
     others = sorted({"cell1", "cell2", "cell3"} - {cell_of(everything, leader)})
     for number, where in ((3, {}), (2, {"cells": others})):
-        parameters = {"node-count": number, **where}
-        changed = {"service_id": service["id"], "parameters": parameters}
+        changed = {"service_id": service["id"], "parameters": {"node-count": number, **where}}
         assert everything.call("PATCH", f"{instance}?accepts_incomplete=true", changed)[0] == 202
         assert everything.until_done("f1") == "succeeded"
         until(partial(follow_members, everything, number), 60, everything.logs)
