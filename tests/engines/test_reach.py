@@ -77,8 +77,10 @@ def test_a_range_is_cut_to_what_is_in_reach(granted: list[Area], asked: KeyRange
 def test_a_range_is_covered_exactly_when_each_of_its_keys_is(granted: list[Area], asked: KeyRange) -> None:
     reach = Reach(granted)
     found = reach.covering(asked)
-    # Why these keys: each border is one of them or its successor, so that no gap lies between two of them unseen.
-    probes = {probe for key in KEYS for probe in (key, key + b"\x00", key + b"\xff\xff")}
+    # Why these keys: each border is one of them, so that no gap lies between two of them unseen.
+    asked_for = (asked, *[area.range for area in granted])
+    borders = {*[part.start for part in asked_for], *[part.end for part in asked_for if part.end is not None]}
+    probes = {probe for key in borders.union(KEYS) for probe in (key, key + b"\x00", key + b"\xff\xff")}
     assert (found is not None) == all(reach.at(probe) is not None for probe in probes if probe in asked)
     assert found is None or found == list(reach.within(asked))
 
