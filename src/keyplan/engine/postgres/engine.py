@@ -1,21 +1,21 @@
 """The PostgreSQL engine: the contract's eight methods over two pools of connections. How: see the modules beside this one."""
 
-from collections.abc import Iterable
-from itertools import pairwise
-from typing import Final, NamedTuple, Self
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from keyplan.engine.admission import admit_commit, admit_ttl, refuse_writing
 from keyplan.engine.clock import SYSTEM_CLOCK
-from keyplan.engine.fences import Fences
+from keyplan.engine.fences import Fences, FencesHolder
 from keyplan.engine.interface import NO_LEASE, Commit, Engine, KeyRange, Lease, Snapshot, Watch
 from keyplan.engine.lineage import Lineage
 from keyplan.engine.postgres.commits import Writer
 from keyplan.engine.postgres.failures import ConnectionLostError, PostgresError
+from keyplan.engine.postgres.fenced import AskedFences
 from keyplan.engine.postgres.lease import Leases, PostgresLease
 from keyplan.engine.postgres.lineage import Identity
 from keyplan.engine.postgres.load import load
 from keyplan.engine.postgres.notifier import CommitNotifier
-from keyplan.engine.postgres.options import PostgresOptions, options_of, profile_of
+from keyplan.engine.postgres.options import KEY_BYTES_MAX, PostgresOptions, options_of, profile_of
 from keyplan.engine.postgres.pool import Pool, open_session
 from keyplan.engine.postgres.session import Statement
 from keyplan.engine.postgres.snapshot import PostgresSnapshot, Unread, can_be_stored
@@ -32,35 +32,6 @@ _WORKERS_MAX: Final = 4
 """Why: commits of one process take turns on one connection; the others are for gets, watches and leases, which are short."""
 
 
-class _AskedFences(NamedTuple):
-    """Fences, and how they are asked for together with one key more: no `statement` where they cannot be.
-
-    `pairs` are the keys, each with its value behind it. Invariant: no key begins with another one: a pair is of one key.
-    """
-
-    fences: Fences
-    statement: Statement | None
-    keys: tuple[bytes, ...]
-    pairs: frozenset[bytes]
-    key_bytes_max: int
-
-    @classmethod
-    def of(cls, fences: Fences, statements: Statements) -> Self:
-        keys = tuple([key for key, _ in fences])
-        pairs = frozenset([key + value for key, value in fences if value is not None])
-        ordered = sorted(keys)
-        is_plain = not any(after.startswith(before) for before, after in pairwise(ordered))
-        can_be_asked = bool(keys) and is_plain and len(pairs) == len(keys) and all(map(can_be_stored, keys))
-        statement = statements.values(len(keys) + 1) if can_be_asked else None
-        return cls(fences, statement, keys, pairs, max(map(len, keys), default=0))
-
-    def is_entangled(self, key: bytes) -> bool:
-        """Tell whether a key begins with a fence, or a fence with it: a pair might be of either."""
-        return key.startswith(self.keys) or (
-            len(key) < self.key_bytes_max and any(fence.startswith(key) for fence in self.keys)
-        )
-
-
 class PostgresEngine(Engine):
     """A store in a PostgreSQL database. Opening it connects, and makes the tables where there are none and that is allowed.
 
@@ -70,7 +41,7 @@ class PostgresEngine(Engine):
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
         self._statements = Statements(options.schema, has_notify=options.has_notify)
-        self._latest_fences = _AskedFences.of((), self._statements)
+        self._latest_fences = AskedFences.of((), self._statements)
         """Fences that were asked for, and how. Why: who reads below fences reads below the same again."""
         self._identity = Identity(self._statements, is_readonly=options.is_readonly)
         self._readers = Pool(
@@ -153,7 +124,7 @@ class PostgresEngine(Engine):
     def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
         asked = self._latest_fences
         if asked.fences is not fences:
-            asked = self._latest_fences = _AskedFences.of(fences, self._statements)
+            asked = self._latest_fences = AskedFences.of(fences, self._statements)
         if asked.statement is None or asked.is_entangled(key):
             return super().fenced_value(key, fences)
         self._workers.check_open()
@@ -161,14 +132,44 @@ class PostgresEngine(Engine):
         # Why also for a key that cannot be stored: the fences count all the same, and nothing is found.
         parameters = (*asked.keys, key if can_be_stored(key) else b"")
         # Why one statement, and the comparing here: it is one state, and less work for the server than to compare there.
-        missing, value = len(asked.pairs), None
-        for pair in self._workers.call((asked.statement, parameters))[0].column():
-            if pair in asked.pairs:
-                missing -= 1
-            else:
-                value = pair[len(key) :]
-        # Why it is the key's: a fence of another value is missing.
-        return (False, None) if missing else (True, value)
+        return asked.judged(self._workers.call((asked.statement, parameters))[0], key)
+
+    def fenced_reader(
+        self, prefix: bytes, holder: FencesHolder, otherwise: Callable[[bytes], bytes | None]
+    ) -> Callable[[bytes], bytes | None]:
+        call, is_look_due = self._workers.call, self._leases.is_look_due
+        # The fences, and of a single one how it is asked for: the statement, its key, its key with its value behind it.
+        known: tuple[Fences, Statement | None, bytes, bytes] = ((), None, b"", b"")
+
+        def value(key: bytes) -> bytes | None:
+            # Why written out, for one fence: the path of every single read in a key space, and each frame is felt.
+            nonlocal known
+            fences, statement, fence, pair = known
+            if fences is not holder.fences:
+                fences = holder.fences
+                statement, fence, pair = AskedFences.of(fences, self._statements).alone_below(prefix)
+                known = (fences, statement, fence, pair)
+            whole = prefix + key
+            if statement is None or len(whole) > KEY_BYTES_MAX:
+                holds, found = self.fenced_value(whole, fences)
+                return found if holds else otherwise(key)
+            if is_look_due():
+                self._workers.check_open()
+                self._leases.look()
+            raw = call((statement, (fence, whole)))[0].raw
+            rows = raw.ntuples
+            if rows == 2:
+                one: bytes = raw.get_value(0, 0)
+                other: bytes = raw.get_value(1, 0)
+                if one == pair:
+                    return other[len(whole) :]
+                if other == pair:
+                    return one[len(whole) :]
+            elif rows == 1 and raw.get_value(0, 0) == pair:
+                return None
+            return otherwise(key)
+
+        return value
 
     def commit(self, commit: Commit) -> int:
         self._check_writable()

@@ -16,6 +16,7 @@ from keyplan.engine import (
     KeyAbsent,
     KeyRange,
     KeyUnchanged,
+    Put,
     Snapshot,
 )
 from keyplan.errors import CommitConflictError, EngineLimitError, InvalidInputError
@@ -164,6 +165,28 @@ class ManyKeysPromises(Promise):
             holder.fences = Holder.fences
         holder.fences = ((b"f", b"1"), (b"f", b"2"))
         assert read(b"a") == b"otherwise a"
+
+    def test_a_reader_reads_its_own_fence_and_what_begins_with_it(self, engine: Engine) -> None:
+        class Holder:
+            fences: Fences = ((b"pf", b"1"),)
+
+        put(engine, b"p", b"pf", b"pf2", b"pf21", value=b"1")
+        for prefix in (b"p", b"pf", b""):
+            read = engine.fenced_reader(prefix, Holder(), lambda key: b"otherwise " + key)
+            below = [key[len(prefix) :] for key in (b"pf", b"pf2", b"pf21", b"pf3")]
+            assert [read(key) for key in below] == [b"1", b"1", b"1", None]
+
+    def test_a_reader_tells_a_fence_from_what_is_read_whichever_of_the_two_is_there(self, engine: Engine) -> None:
+        class Holder:
+            fences: Fences = ((b"f", b"1"),)
+
+        put(engine, b"f", b"pa", value=b"1")
+        read = engine.fenced_reader(b"p", Holder(), lambda key: b"otherwise " + key)
+        both = (b"a", b"b")
+        assert [read(key) for key in both] == [b"1", None]
+        for change in (Put(b"f", b"2"), Delete(b"f")):
+            commit(engine, change)
+            assert [read(key) for key in both] == [b"otherwise a", b"otherwise b"]
 
     def test_the_fences_of_a_snapshot_are_of_its_state(self, engine: Engine) -> None:
         put(engine, b"f", value=b"1")
