@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import keyplan
 from benchmarks.extent import Extent
@@ -20,6 +20,7 @@ from benchmarks.inventory import Inventory, item, item_key
 from benchmarks.measure import Result, Work, compared, compared_singly, of_rates
 from benchmarks.places import BARE, OPERATIONS, PLACES
 from benchmarks.stand import Stand
+from keyplan.codec import JsonForm
 from keyplan.engine import KeyRange
 from keyplan.keyspace import open_key_space
 from keyplan.store import Store
@@ -102,11 +103,15 @@ def _gets_of_servers(extent: Extent) -> Iterator[Result]:
         stores: dict[str, Store] = {}
         if why_no_etcd() is None:
             stores["etcd"] = keyplan.open(stack.enter_context(EtcdServer()).url)
+        server = None
         if why_no_postgres() is None:
-            stores["PostgreSQL"] = Store(stack.enter_context(PostgresServer()).opened("keyplan"))
+            server = stack.enter_context(PostgresServer())
+            stores["PostgreSQL"] = Store(server.opened("keyplan"))
         for name, store in stores.items():
             with store, open_key_space(store.engine, "inventory", "benchmarks", create_if_missing=True) as space:
                 yield _gets_of(extent, name, Inventory(space), Inventory(store))
+        if server is not None:
+            yield _gets_by_hand(extent, server)
 
 
 def _gets_of(extent: Extent, engine: str, inside: Inventory, bare: Inventory) -> Result:
@@ -125,6 +130,46 @@ def _gets_of(extent: Extent, engine: str, inside: Inventory, bare: Inventory) ->
         size=_SERVED,
         aim=_AIM_OF_READS,
     )
+
+
+def _gets_by_hand(extent: Extent, server: PostgresServer) -> Result:
+    """The least that a look at a fence costs on PostgreSQL: libpq alone, a key's value with and without another key's."""
+    fence, key = b"\x00fence", f"\x01/inventory/items/{item_key(_SERVED // 2)}".encode()
+    with server.local() as connection:
+        connection.execute(
+            "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_bitmapscan = off"
+        )
+        connection.execute("CREATE TABLE by_hand (key bytea PRIMARY KEY, value bytea NOT NULL)")
+        insert = "INSERT INTO by_hand VALUES (%s, %s)"
+        connection.execute(insert, (fence, b"open"))
+        for number in range(_SERVED):
+            raw_key = f"\x01/inventory/items/{item_key(number)}".encode()
+            connection.execute(insert, (raw_key, JsonForm[Any](type(item(1))).encode(item(number))))
+        raw = connection.pgconn
+        raw.prepare(b"one", b"SELECT value FROM by_hand WHERE key = $1")
+        raw.prepare(b"two", b"SELECT key || value FROM by_hand WHERE key = ANY(ARRAY[$1, $2]::bytea[])")
+
+        def get() -> bytes | None:
+            return raw.exec_prepared(b"one", (key,), (1,), 1).get_value(0, 0)
+
+        def fenced_get() -> bytes | None:
+            found = raw.exec_prepared(b"two", (fence, key), (1, 1), 1)
+            one, other = found.get_value(0, 0), found.get_value(1, 0)
+            assert one is not None
+            assert other is not None
+            return other[len(key) :] if one == b"\x00fenceopen" else one[len(key) :]
+
+        assert fenced_get() == get()
+        return compared_singly(
+            "key-space",
+            "get, PostgreSQL by hand: two keys",
+            against="one key",
+            subject=fenced_get,
+            comparator=get,
+            operations=extent.operations(_SERVED_GETS),
+            rounds=extent.rounds,
+            size=_SERVED,
+        )
 
 
 @contextmanager

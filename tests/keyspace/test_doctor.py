@@ -50,8 +50,17 @@ ORDERS: Final = b"\x00kp\x01orders\x00"
 HOLDER: Final = b'{"name":"orders","generation":1}'
 PLANTED: Final[dict[str, tuple[FaultKind, bool, tuple[Put | Delete | Callable[[Engine], Put], ...]]]] = {
     "no fence": (FaultKind.FENCE, True, (Delete(FENCE_ORDERS),)),
-    "a fence of another generation": (FaultKind.FENCE, True, (Put(FENCE_ORDERS, N + b"\x07\x01"),)),
-    "an open fence of a disabled key space": (FaultKind.FENCE, True, (Put(b"\x00kp\x03users\x00", N + b"\x01\x01"),)),
+    "a fence of another generation": (
+        FaultKind.FENCE,
+        True,
+        (replaced(FENCE_ORDERS, N + b"\x01\x01", N + b"\x07\x01"),),
+    ),
+    "an open fence of a disabled key space": (
+        FaultKind.FENCE,
+        True,
+        (replaced(b"\x00kp\x03users\x00", N + b"\x01\x02", N + b"\x01\x01"),),
+    ),
+    "a fence of another registry": (FaultKind.FENCE, True, (Put(FENCE_ORDERS, N + b"\x01\x01another"),)),
     "no holder": (FaultKind.HOLDER, True, (Delete(b"\x00kp\x02\x01"),)),
     "a holder without a key space": (
         FaultKind.HOLDER,
@@ -76,7 +85,7 @@ PLANTED: Final[dict[str, tuple[FaultKind, bool, tuple[Put | Delete | Callable[[E
     "a mark on a prefix in use": (FaultKind.MARK, True, (Put(b"\x00kp\x06\x01", b'{"kind":"quarantined"}'),)),
     "no mark on a container": (FaultKind.MARK, True, (Delete(b"\x00kp\x06/"),)),
     "a mark on an empty container": (FaultKind.MARK, True, (Put(b"\x00kp\x06\x20", b'{"kind":"legacy_container"}'),)),
-    "a fence without a key space": (FaultKind.LEFTOVER, True, (Put(b"\x00kp\x03none\x00", N + b"\x01\x01"),)),
+    "a fence without a key space": (FaultKind.LEFTOVER, True, (Put(b"\x00kp\x03none\x00", N + b"\x01\x01own"),)),
     "a quota of a tombstone": (FaultKind.LEFTOVER, True, (Put(b"\x00kp\x0cold\x00", b'{"keys":1}'),)),
     "a history that is ahead": (
         FaultKind.HISTORY,

@@ -9,6 +9,7 @@ import pytest
 from keyplan.engine import (
     MEMORY_PROFILE,
     Commit,
+    Entry,
     FencesHolder,
     KeyPrefix,
     MemoryEngine,
@@ -16,13 +17,17 @@ from keyplan.engine import (
     Put,
     Snapshot,
 )
+from keyplan.errors import KeyplanError, RegistryMismatchError
+from keyplan.keyspace import FenceForm
+from keyplan.keyspace.fence import KeySpaceFence, fence_key, refusal
 from keyplan.keyspace.share import KeySpaceEngine
 from tests.keyspace.meanwhile import Meanwhile
-from tests.keyspace.owners import GONE, READS, hand_over, opened, owned
-from tests.keyspace.stores import raw_content
+from tests.keyspace.owners import GONE, OWN, READS, hand_over, opened, owned
+from tests.keyspace.stores import Shop, raw_content
 
 NEARBY = "nearby"
 FAR = "over a network"
+FENCE = fence_key("orders")
 PROFILES = {NEARBY: MEMORY_PROFILE, FAR: replace(MEMORY_PROFILE, has_local_reads=False)}
 
 
@@ -57,9 +62,22 @@ def a_commit_that_is_overtaken_writes_nothing(place: str) -> None:
         assert raw_content(engine) == {b"\x01/shop/items/1": b'{"note":"theirs"}'}
 
 
+def a_handle_of_another_registry_reads_and_writes_nothing(place: str) -> None:
+    with MemoryEngine(profile=PROFILES[place]) as engine:
+        reader, writer = owned(engine), opened(engine)
+        raw = engine.value(FENCE)
+        assert raw is not None
+        engine.commit(Commit((), (Put(FENCE, raw[:9] + b"another"),)))
+        with pytest.raises(RegistryMismatchError):
+            Shop(reader).items.get("1")
+        with pytest.raises(RegistryMismatchError):
+            Shop(writer).items.put("1", OWN)
+
+
 CASES: dict[str, Callable[[str], None]] = {
     case.__name__: case
     for case in (
+        a_handle_of_another_registry_reads_and_writes_nothing,
         a_stale_handle_reads_nothing,
         a_stale_handle_gets_nothing,
         a_commit_that_is_overtaken_writes_nothing,
@@ -88,6 +106,11 @@ def _type_of_far_states() -> type[Snapshot]:
         return type(state)
 
 
+def _of_any_registry(fence: KeySpaceFence, found: Entry | None, _: Snapshot) -> KeyplanError | None:
+    decoded = None if found is None else FenceForm().decode(found.value)
+    return refusal(fence.name, fence.generation, decoded)
+
+
 MUTANTS: dict[str, tuple[Callable[[Patch], None], str, tuple[str, ...]]] = {
     "a state is not looked at": (
         lambda patch: patch.setattr(KeySpaceEngine, "snapshot", _unlooked),
@@ -102,6 +125,11 @@ MUTANTS: dict[str, tuple[Callable[[Patch], None], str, tuple[str, ...]]] = {
     "a single read asks for no fence": (
         lambda patch: patch.setattr(MemoryEngine, "fenced_reader", _unfenced),
         "a_stale_handle_gets_nothing",
+        (NEARBY, FAR),
+    ),
+    "a fence may be of any registry": (
+        lambda patch: patch.setattr(KeySpaceFence, "judged", _of_any_registry),
+        "a_handle_of_another_registry_reads_and_writes_nothing",
         (NEARBY, FAR),
     ),
     "a commit has no fence among its guards": (

@@ -19,6 +19,7 @@ from keyplan.errors import (
     RegistryMismatchError,
 )
 from keyplan.keyspace import (
+    FaultKind,
     State,
     open_for_care,
     open_key_space,
@@ -28,6 +29,15 @@ from keyplan.keyspace.fence import FenceGuard
 from tests.keyspace.meanwhile import Meanwhile, at_every_call
 from tests.keyspace.owners import FOREIGN, GONE, OWN, READS, Read, hand_over, opened, owned, registry_on, undisturbed
 from tests.keyspace.stores import Shop, raw_content, swept
+
+
+def another_registry_s(engine: Engine, cluster: str, *keys: bytes) -> None:
+    """Let entries of the registry be those of another one: same name, same generation."""
+    with engine.snapshot() as snapshot:
+        values = [value for value in snapshot.values(keys) if value is not None]
+    assert len(values) == len(keys)
+    puts = [Put(key, value.replace(cluster.encode(), b"another")) for key, value in zip(keys, values, strict=True)]
+    engine.commit(Commit((), tuple(puts)))
 
 
 @pytest.mark.parametrize("name", ["bank", "orders"], ids=["another name", "the same name"])
@@ -73,14 +83,29 @@ def test_a_handle_that_is_open_when_the_store_is_another_one_reads_nothing() -> 
         store = owned(engine)
         header = registry_on(engine).header()
         assert header is not None
-        raw_header = b"\x00kp\x00header"
-        other = engine.value(raw_header)
-        assert other is not None
-        # The registry of another cluster came back into the same place: same name, same generation.
-        engine.commit(Commit((), (Put(raw_header, other.replace(header.cluster.encode(), b"another cluster")),)))
-        with pytest.raises(RegistryMismatchError) as caught:
-            Shop(store).items.get("1")
-        assert caught.value.facts == {"name": "orders", "registry": header.cluster, "store": "another cluster"}
+        another_registry_s(engine, header.cluster, b"\x00kp\x00header", b"\x00kp\x03orders\x00")
+        for _ in range(2):
+            with pytest.raises(RegistryMismatchError) as caught:
+                Shop(store).items.get("1")
+            assert caught.value.facts == {"name": "orders", "registry": header.cluster, "store": "another"}
+        with pytest.raises(RegistryMismatchError):
+            Shop(store).items.put("1", OWN)
+        assert Shop(opened(engine)).items.get("1") == OWN  # it is that registry's key space
+
+
+@pytest.mark.parametrize("part", [b"\x00kp\x00header", b"\x00kp\x03orders\x00"], ids=["header", "fence"])
+def test_a_key_space_whose_fence_is_of_another_registry_than_the_header_is_not_opened_until_it_is_mended(
+    memory: Engine, part: bytes
+) -> None:
+    owned(memory).close()
+    registry = registry_on(memory)
+    header = registry.header()
+    assert header is not None
+    another_registry_s(memory, header.cluster, part)
+    with pytest.raises(RegistryMismatchError):
+        opened(memory)
+    assert [(fault.kind, fault.name) for fault in registry.repair()] == [(FaultKind.FENCE, "orders")]
+    assert Shop(opened(memory)).items.get("1") == OWN
 
 
 def test_a_header_that_is_damaged_does_not_stop_who_has_its_key_space_open(memory: Engine) -> None:
@@ -225,7 +250,7 @@ def test_an_administrator_reads_every_state_that_has_data_and_no_other_key_space
     elif state is State.RESTORING:
         raw = memory.value(b"\x00kp\x03orders\x00")
         assert raw is not None
-        memory.commit(Commit((), (Put(b"\x00kp\x03orders\x00", raw[:8] + b"\x05"),)))
+        memory.commit(Commit((), (Put(b"\x00kp\x03orders\x00", raw[:8] + b"\x05" + raw[9:]),)))
     share = share_for_care(memory, registry.get("orders"), closes_engine=False)
     assert share.value(b"/shop/items/1") == b'{"note":"ours"}'
     watch = share.watch(ALL_KEYS, after=share.snapshot().revision)

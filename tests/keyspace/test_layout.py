@@ -168,28 +168,47 @@ def test_the_switches_have_the_names_and_defaults_of_the_document() -> None:
 @pytest.mark.parametrize(
     ("fence", "raw"),
     [
-        (Fence(1, State.ENABLED), "0000000000000001 01"),
-        (Fence(1, State.DISABLED), "0000000000000001 02"),
-        (Fence(258, State.DELETING), "0000000000000102 03"),
-        (Fence(2**64 - 1, State.DELETED), "ffffffffffffffff 04"),
-        (Fence(3, State.RESTORING), "0000000000000003 05"),
+        (Fence(1, State.ENABLED, "own"), "0000000000000001 01 6f776e"),
+        (Fence(1, State.DISABLED, "own"), "0000000000000001 02 6f776e"),
+        (Fence(258, State.DELETING, "\u00e9"), "0000000000000102 03 c3a9"),
+        (Fence(2**64 - 1, State.DELETED, "\0"), "ffffffffffffffff 04 00"),
+        (Fence(3, State.RESTORING, "own"), "0000000000000003 05 6f776e"),
     ],
 )
-def test_a_fence_is_its_generation_and_one_byte_of_state(fence: Fence, raw: str) -> None:
+def test_a_fence_is_its_generation_one_byte_of_state_and_the_registry_s_id(fence: Fence, raw: str) -> None:
     assert FenceForm().encode(fence) == bytes.fromhex(raw)
     assert FenceForm().decode(bytes.fromhex(raw)) == fence
 
 
-@pytest.mark.parametrize("raw", ["", "01", "0000000000000001", "000000000000000100", "000000000000000106", "00" * 10])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "",
+        "01",
+        "0000000000000001",
+        "000000000000000101",
+        "00000000000000010061",
+        "00000000000000010661",
+        "000000000000000101ff",
+    ],
+)
 def test_what_is_no_fence_is_corrupt(raw: str) -> None:
     with pytest.raises(CorruptionError):
         FenceForm().decode(bytes.fromhex(raw))
 
 
-@pytest.mark.parametrize("generation", [-1, 2**64])
-def test_a_generation_that_does_not_fit_is_refused(generation: int) -> None:
+@pytest.mark.parametrize(
+    "fence",
+    [
+        Fence(-1, State.ENABLED, "own"),
+        Fence(2**64, State.ENABLED, "own"),
+        Fence(1, State.ENABLED, ""),
+        Fence(1, State.ENABLED, "\ud800"),
+    ],
+)
+def test_a_fence_that_says_less_or_more_is_refused(fence: Fence) -> None:
     with pytest.raises(InvalidRecordError):
-        FenceForm().encode(Fence(generation, State.ENABLED))
+        FenceForm().encode(fence)
 
 
 # ---- prefixes ------------------------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def holders() -> dict[bytes, bytes]:
 
 def fences() -> dict[bytes, bytes]:
     """Many small entries."""
-    return dict(pair("fences", f"n{number}", Fence(1, State.ENABLED)) for number in range(200_000))
+    return dict(pair("fences", f"n{number}", Fence(1, State.ENABLED, "own")) for number in range(200_000))
 
 
 def long_log() -> dict[bytes, bytes]:

@@ -139,7 +139,7 @@ class Life(World):
                 for one in spaces
             ],
             "history": {one.name: [past.generation for past in registry.history(one.name)] for one in spaces},
-            "fences": {one.name: registry.fence(one.name) for one in spaces},
+            "fences": {one.name: self.fence(one.name) for one in spaces},
             "quotas": {one.name: msgspec.to_builtins(registry.quota(one.name)) for one in spaces},
             "usage": {one.name: (registry.usage(one.name).keys, registry.usage(one.name).bytes) for one in spaces},
             "marks": [
@@ -149,13 +149,20 @@ class Life(World):
             "faults": registry.diagnose(with_unmanaged=False).faults,
         }
 
+    def fence(self, name: str) -> tuple[int, State, bool]:
+        """What a fence says, and whether it is of this registry: each world has one of its own."""
+        fence, header = self.registry.fence(name), self.registry.header()
+        assert fence is not None
+        assert header is not None
+        return fence.generation, fence.state, fence.cluster == header.cluster
+
     def made_next(self, name: str) -> Any:
         """What a creation of the name answers, exactly."""
         try:
             made = self.registry.create(name, "next")
         except KeyplanError as error:
             return error.code
-        return made.prefix, made.prefix_number, made.generation, self.registry.fence(name), self.registry.quota(name)
+        return made.prefix, made.prefix_number, made.generation, self.fence(name), self.registry.quota(name)
 
     def close(self) -> None:
         for handle in self.handles:

@@ -182,7 +182,7 @@ def create(
     transaction.registry.records.put(request.name, record)
     transaction.registry.order.insert(record.sequence, PrefixHolder(record.name, record.generation))
     transaction.registry.holders.insert(allotment.prefix, PrefixHolder(record.name, record.generation))
-    transaction.registry.fences.put(record.name, Fence(record.generation, record.state))
+    transaction.registry.fences.put(record.name, Fence(record.generation, record.state, header.cluster))
     join(transaction, record, request.joined)
     # Why so much: from the log a damaged record, header or switch can be made again.
     fields = ("prefix", "application", "generation", "description", "created_at", "prefix_epoch")

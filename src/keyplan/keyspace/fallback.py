@@ -4,7 +4,6 @@ Every act on the registry writes the head of the audit log. So a handle without 
 key: while it is as it was, nobody has registered anything. When it has changed, the registry is asked anew.
 """
 
-from collections.abc import Sequence
 from logging import getLogger
 from typing import Final
 
@@ -21,7 +20,7 @@ from keyplan.errors import (
 )
 from keyplan.keyspace.fence import FenceGuard, again, refusal
 from keyplan.keyspace.layout import KeySpaceRegistry
-from keyplan.keyspace.records import Fence, State
+from keyplan.keyspace.records import State
 from keyplan.keyspace.rows import key_of
 from keyplan.keyspace.transactions import configuration_of, header_of, registry_in
 from keyplan.layout import Only
@@ -40,7 +39,7 @@ class FallbackFence(FenceGuard):
     """
 
     def __init__(self, engine: Engine, name: str, application: str, prefix: bytes) -> None:
-        super().__init__(engine, (key_of("audit_head", Only()),))
+        super().__init__(engine, key_of("audit_head", Only()))
         self._name = name
         self._application = application
         self._prefix = prefix
@@ -62,7 +61,7 @@ class FallbackFence(FenceGuard):
     def on(self, engine: Engine) -> "FallbackFence":
         return FallbackFence(engine, self._name, self._application, self._prefix)
 
-    def judged(self, found: Sequence[Entry | None], state: Snapshot) -> KeyplanError | None:
+    def judged(self, found: Entry | None, state: Snapshot) -> KeyplanError | None:
         seen = registry_in(self._engine, state)
         return self._of_prefix(seen) or self._of_name(seen)
 
@@ -99,7 +98,7 @@ class FallbackFence(FenceGuard):
             # Why also for the same application: what was deleted in between was this handle's, and what is there is not.
             problem = "it was registered, deleted and registered again since it was opened: open it anew"
             return GenerationMismatchError(name=name, generation=followed, current=record.generation, problem=problem)
-        error = refusal(name, record.generation, Fence(record.generation, record.state))
+        error = refusal(name, record.generation, record)
         if self.may_read(error) and not self._is_registered:
             self._generation, self._is_registered = record.generation, True
             _LOGGER.warning(

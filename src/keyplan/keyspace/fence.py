@@ -5,18 +5,17 @@ revision may be another fence's. When that fails, nothing was written, and the f
 generation, open to writers, at another revision (disabled and enabled meanwhile) is taken over and the commit sent again; all
 else is the error that says what became of the key space.
 
-Every read looks, in the state that it reads, whether fence and header have the values that were judged before. Where they have
-others, these are judged in that state. So what a read returns is of the key space that was opened, whenever it is made.
+Every read looks, in the state that it reads, whether the fence has the value that was judged before. Where it has another, this
+is judged in that state. So what a read returns is of the key space that was opened, whenever it is made, and of that
+registry: the fence names it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from keyplan.engine import Engine, Entry, Fences, KeyAbsent, KeyUnchanged, Snapshot
 from keyplan.errors import (
-    CorruptionError,
     EngineUnavailableError,
     GenerationMismatchError,
     KeyplanError,
@@ -27,14 +26,14 @@ from keyplan.errors import (
     KeySpaceRestoringError,
     RegistryMismatchError,
 )
-from keyplan.keyspace.layout import KeySpaceRegistry
-from keyplan.keyspace.records import Fence, FenceForm, Header, State
-from keyplan.keyspace.rows import key_of
+from keyplan.keyspace.records import FenceForm, State
+from keyplan.keyspace.rows import key_of, value_of
 from keyplan.layout import Only
 
 __all__ = ["FenceGuard", "HeldFence", "KeySpaceFence", "again", "fence_key", "refusal"]
 
 _FORM: Final = FenceForm()
+_HEADER_KEY: Final = key_of("header", Only())
 
 _NEVER: Final[Fences] = ((b"\x00", None), (b"\x00", b""))
 """What holds in no state: of a closed handle. Why so: reads look at the fences, and at nothing else."""
@@ -48,7 +47,19 @@ def fence_key(name: str) -> bytes:
     return key_of("fences", name)
 
 
-def refusal(name: str, generation: int, fence: Fence | None, *, writable: State = State.ENABLED) -> KeyplanError | None:
+class _Stated(Protocol):
+    """What says in which generation and state a key space is: its fence, or its record."""
+
+    @property
+    def generation(self) -> int: ...
+
+    @property
+    def state(self) -> State: ...
+
+
+def refusal(
+    name: str, generation: int, fence: _Stated | None, *, writable: State = State.ENABLED
+) -> KeyplanError | None:
     """Return why a handle of that generation may not write while the fence is so; None when it may."""
     if fence is None:
         return KeySpaceNotFoundError(name=name)
@@ -77,24 +88,19 @@ class HeldFence(NamedTuple):
 
 
 class FenceGuard(ABC):
-    """The guard of one handle: `keys` are looked at by reads, the first of them is what commits are guarded by.
+    """The guard of one handle, on one raw `key`: reads look at it, and commits are guarded by it.
 
-    `closed_by` is why the handle is closed for good: its key space is no more. `fences` is what `keys` held when they were
+    `closed_by` is why the handle is closed for good: its key space is no more. `fences` is what the key held when it was
     judged last, for reads; another tuple whenever that changes.
     """
 
-    def __init__(self, engine: Engine, keys: tuple[bytes, ...]) -> None:
+    def __init__(self, engine: Engine, key: bytes) -> None:
         self._engine = engine
         self._lock = Lock()
-        self.keys = keys
+        self.key = key
         self.closed_by: KeyplanError | None = None
-        self.held = HeldFence(KeyUnchanged(keys[0], 0), "")
+        self.held = HeldFence(KeyUnchanged(key, 0), "")
         self.fences: Fences = ()
-
-    @property
-    def key(self) -> bytes:
-        """The raw key that commits are guarded by."""
-        return self.keys[0]
 
     @property
     def guard(self) -> KeyUnchanged | KeyAbsent:
@@ -102,8 +108,8 @@ class FenceGuard(ABC):
         return self.held.guard
 
     @abstractmethod
-    def judged(self, found: Sequence[Entry | None], state: Snapshot) -> KeyplanError | None:
-        """Return why no commit may be made while the keys hold what was found, in this state; None when one may."""
+    def judged(self, found: Entry | None, state: Snapshot) -> KeyplanError | None:
+        """Return why no commit may be made while the key holds what was found, in this state; None when one may."""
 
     @abstractmethod
     def on(self, engine: Engine) -> "FenceGuard":
@@ -126,15 +132,13 @@ class FenceGuard(ABC):
 
     def look_in(self, state: Snapshot) -> KeyplanError | None:
         """Judge the fence in a state and take it over; return why no commit may be made while it is so."""
-        found = state.get_many(self.keys)
+        found = state.get(self.key)
         error = self.judged(found, state)
         if not self.may_read(error):
             assert error is not None
             self.shut(error)
             return error
-        fences = tuple(
-            (key, None if entry is None else entry.value) for key, entry in zip(self.keys, found, strict=True)
-        )
+        fences = ((self.key, None if found is None else found.value),)
         with self._lock:
             if self.fences != fences and self.closed_by is None:
                 self.fences = fences
@@ -142,7 +146,7 @@ class FenceGuard(ABC):
                 # Why not the later of two: revisions go back when a cluster is restored, and a guard that stayed ahead would
                 # never hold again. Of two looks at once the one that began first may end last: then the next commit fails on
                 # its guard, and looks again.
-                guard = KeyAbsent(self.key) if found[0] is None else KeyUnchanged(self.key, found[0].mod_revision)
+                guard = KeyAbsent(self.key) if found is None else KeyUnchanged(self.key, found.mod_revision)
                 self.held = HeldFence(guard, state.epoch)
         return error
 
@@ -191,13 +195,15 @@ class KeySpaceFence(FenceGuard):
     def __init__(
         self, engine: Engine, name: str, generation: int, *, writable: State = State.ENABLED, for_care: bool = False
     ) -> None:
-        super().__init__(engine, (fence_key(name), key_of("header", Only())))
+        super().__init__(engine, fence_key(name))
         self.name = name
         self.generation = generation
         self._writable = writable
         self._for_care = for_care
         self._cluster = ""
-        error = self.look()
+        with engine.snapshot() as state:
+            state.read_along((_HEADER_KEY,))
+            error = self.look_in(state)
         if error is not None and not (for_care and self.may_read(error)):
             raise again(error)
 
@@ -207,28 +213,21 @@ class KeySpaceFence(FenceGuard):
     def on(self, engine: Engine) -> "KeySpaceFence":
         return KeySpaceFence(engine, self.name, self.generation, writable=self._writable, for_care=self._for_care)
 
-    def judged(self, found: Sequence[Entry | None], state: Snapshot) -> KeyplanError | None:
-        fence, header = found
-        cluster = "" if header is None else _cluster_in(header.value)
-        if self._cluster and cluster and cluster != self._cluster:
-            return RegistryMismatchError(name=self.name, registry=self._cluster, store=cluster)
-        error = refusal(
-            self.name,
-            self.generation,
-            None if fence is None else _FORM.decode(fence.value),
-            writable=self._writable,
-        )
-        self._cluster = self._cluster or cluster
-        return error
+    def judged(self, found: Entry | None, state: Snapshot) -> KeyplanError | None:
+        fence = None if found is None else _FORM.decode(found.value)
+        if fence is not None:
+            # Why the header only the first time: from then on it is known which registry's fence this has to be.
+            cluster = self._cluster or _cluster_in(state) or fence.cluster
+            if fence.cluster != cluster:
+                return RegistryMismatchError(name=self.name, registry=cluster, store=fence.cluster)
+            self._cluster = cluster
+        return refusal(self.name, self.generation, fence, writable=self._writable)
 
 
-def _cluster_in(raw: bytes) -> str:
-    """Return the cluster that a header names; nothing for one that is damaged: the fence says enough without it."""
-    try:
-        header = KeySpaceRegistry.bound().tables["header"].form.decode(raw)
-    except CorruptionError:
-        return ""
-    return header.cluster if isinstance(header, Header) else ""
+def _cluster_in(state: Snapshot) -> str:
+    """Return the id of a store's registry; nothing where its header is lost or damaged: the fence says enough without it."""
+    header = value_of(state, "header", Only())
+    return header.value.cluster if header is not None and header.is_read else ""
 
 
 def again(error: KeyplanError) -> KeyplanError:

@@ -28,7 +28,6 @@ from keyplan.keyspace.names import time_text
 from keyplan.keyspace.prefixes import prefix_range
 from keyplan.keyspace.records import (
     Deletion,
-    Fence,
     KeySpaceRecord,
     Mark,
     MarkKind,
@@ -277,6 +276,6 @@ def _moved(
     transaction: RegistryTransaction, record: KeySpaceRecord, change: Change, detail: Mapping[str, object] | None = None
 ) -> KeySpaceRecord:
     transaction.registry.records.update(record.name, record)
-    transaction.registry.fences.put(record.name, Fence(record.generation, record.state))
+    transaction.registry.fences.put(record.name, transaction.fence_of(record))
     transaction.note(change, {"state": str(record.state), **(detail or {})}, name=record.name)
     return record

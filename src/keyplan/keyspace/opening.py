@@ -25,7 +25,7 @@ from keyplan.keyspace.handle import KeySpaceStore, Mode, budgeted
 from keyplan.keyspace.heartbeat import SessionHeartbeat
 from keyplan.keyspace.names import checked_application, checked_name
 from keyplan.keyspace.prefixes import SYSTEM_BYTE, bytes_of_hex
-from keyplan.keyspace.records import Fence, State
+from keyplan.keyspace.records import State
 from keyplan.keyspace.registry import KeySpaces
 from keyplan.keyspace.roles import Registry, Role
 from keyplan.keyspace.share import KeySpaceEngine, ReadOnlyShare
@@ -286,7 +286,7 @@ def _found(
             raise KeySpaceDeletedError(name=name)
         before_making()
         found = registry.ensure(name, application).keyspace
-    refused = refusal(name, found.generation, Fence(found.generation, found.state))
+    refused = refusal(name, found.generation, found)
     if refused is not None:
         raise refused
     return found

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from keyplan.codec import U64, ValueForm
+from keyplan.codec import U64, TextForm, ValueForm
 from keyplan.errors import CorruptionError, InvalidKeyError, InvalidRecordError
 from keyplan.operations import Schema
 
@@ -97,6 +97,10 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     profile: Annotated[str, Schema("Whose prefixes are not given out unasked.")]
     created_at: TIME
 
+    def __post_init__(self) -> None:
+        if not self.cluster:
+            raise ValueError("a registry has an id")
+
 
 class State(StrEnum):
     """Where a key space is in its life. Opens and writes are for ENABLED ones only."""
@@ -155,10 +159,18 @@ class PrefixHolder(msgspec.Struct, frozen=True):
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """What every data commit of a handle compares: changes when a key space is made, disabled or deleted, not otherwise."""
+    """What every read and commit of a handle compares: changes when a key space is made, disabled or deleted, not otherwise.
+
+    `cluster` is the id of the registry that wrote it, as its header says it: so one look tells whose key space it is as well.
+    """
 
     generation: int
     state: State
+    cluster: str
+
+    def is_of(self, record: KeySpaceRecord) -> bool:
+        """Tell whether it says what is due by a record; of which registry it is, is not asked."""
+        return (self.generation, self.state) == (record.generation, record.state)
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -302,10 +314,11 @@ _STATE_BYTES: Final = {
 }
 _STATES: Final = {raw: state for state, raw in _STATE_BYTES.items()}
 _GENERATION: Final = U64()
+_CLUSTER: Final = TextForm()
 
 
 class FenceForm(ValueForm[Fence]):
-    """A fence in nine bytes: the generation as u64, then one byte for the state."""
+    """A fence: the generation as u64, one byte for the state, and the registry's id as text to the end."""
 
     code: ClassVar[str] = "keyspace-fence"
 
@@ -318,15 +331,16 @@ class FenceForm(ValueForm[Fence]):
         state = _STATE_BYTES.get(fence.state) if isinstance(fence, Fence) else None
         if state is None:
             self.refuse("not a fence with one of the states", type_found=type(value).__name__)
+        if not value.cluster:
+            self.refuse("a fence names its registry")
         try:
-            return _GENERATION.encode(value.generation) + state
+            return _GENERATION.encode(value.generation) + state + _CLUSTER.encode(value.cluster)
         except InvalidKeyError as error:
             raise InvalidRecordError(form=self.code, problem="the generation is no unsigned 64-bit number") from error
 
     def decode(self, raw: bytes) -> Fence:
-        state = _STATES.get(raw[8:])
-        if state is None:
-            raise CorruptionError(
-                problem="a fence is a generation of 8 bytes and the byte of a state", bytes_found=len(raw)
-            )
-        return Fence(_GENERATION.decode(raw[:8]), state)
+        state, cluster = _STATES.get(raw[8:9]), raw[9:]
+        if state is None or not cluster:
+            problem = "a fence is a generation of 8 bytes, the byte of a state and the registry's id"
+            raise CorruptionError(problem=problem, bytes_found=len(raw))
+        return Fence(_GENERATION.decode(raw[:8]), state, _CLUSTER.decode(cluster))

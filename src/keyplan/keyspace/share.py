@@ -139,7 +139,7 @@ class KeySpaceEngine(PrefixedEngine):
         fence = self._fence
         fence.check_readable()
         with self.inner.snapshot() as snapshot:
-            snapshot.read_along(fence.keys if self._own is None else (*fence.keys, *self._own.history_keys))
+            snapshot.read_along((fence.key, *(() if self._own is None else self._own.history_keys)))
             # Why the fence first: where the prefix is another's, so is what stands there of its history.
             fence.check_in(snapshot)
             if self._own is not None:
@@ -318,7 +318,7 @@ class _ShareSnapshot(PrefixedSnapshot):
         super().__init__(inner, prefix)
         self._fence = fence
         self._is_checked = False
-        inner.read_along(fence.keys)
+        inner.read_along((fence.key,))
 
     def _checked(self, found: Found) -> Found:
         """Return what was found, in a state in which it may be. Why after the read: the fence came along with it."""
@@ -329,7 +329,7 @@ class _ShareSnapshot(PrefixedSnapshot):
 
     def read_along(self, keys: Sequence[bytes]) -> None:
         if not self._is_checked:
-            self._inner.read_along([*self._fence.keys, *[self._raw_prefix + key for key in keys]])
+            self._inner.read_along([self._fence.key, *[self._raw_prefix + key for key in keys]])
 
     def get(self, key: bytes) -> Entry | None:
         return self._checked(super().get(key))

@@ -176,7 +176,7 @@ def _made_again(tables: Tables, table: str, key: Any) -> Iterator[Fix]:
             if rebuilt is not None:
                 yield Fix(table, key, rebuilt)
         case "fences" if record is not None:
-            yield Fix(table, key, Fence(record.generation, record.state))
+            yield from _fence_made_again(tables, record)
         case "holders" | "order":
             yield from _places_made_again(tables, table, key)
         case "deletions" if record is not None:
@@ -196,6 +196,12 @@ def _made_again(tables: Tables, table: str, key: Any) -> Iterator[Fix]:
             yield from (Fix(table, key, one) for one in past if one.generation == key.generation)
         case _:
             return
+
+
+def _fence_made_again(tables: Tables, record: KeySpaceRecord) -> Iterator[Fix]:
+    # Why not without a header: the fence names the registry, and one that is lost is made again first, where that can be.
+    if tables.header is not None:
+        yield Fix("fences", record.name, Fence(record.generation, record.state, tables.header.cluster))
 
 
 def _mark_made_again(tables: Tables, prefix: bytes) -> Mark | None:
@@ -258,7 +264,7 @@ def _rebuilt(tables: Tables, name: str) -> KeySpaceRecord | None:
         return None
     own = PrefixHolder(name, record.generation)
     fence, holder = tables.fences.get(name), tables.holders.get(bytes.fromhex(record.prefix))
-    if fence is not None and fence != Fence(record.generation, record.state):
+    if fence is not None and not fence.is_of(record):
         return None
     if holder is not None and (holder == own) != (record.state is not State.DELETED):
         return None
@@ -279,10 +285,7 @@ def _rebuilt_deletion(tables: Tables, record: KeySpaceRecord) -> Deletion | None
 
 def _faults_of_record(tables: Tables, record: KeySpaceRecord) -> Iterator[Defect]:
     name, prefix = record.name, bytes.fromhex(record.prefix)
-    fence, due = tables.fences.get(name), Fence(record.generation, record.state)
-    if fence != due and not tables.is_unread("fences", name):
-        problem = f"the fence says {_said(fence)}, the record {_said(due)}"
-        yield _defect(FaultKind.FENCE, name, problem, (Fix("fences", name, due),))
+    yield from _faults_of_fence(tables, record)
     holder = PrefixHolder(name, record.generation)
     is_held = tables.holders.get(prefix) == holder or tables.is_unread("holders", prefix)
     if record.state is not State.DELETED and not is_held:
@@ -303,6 +306,20 @@ def _faults_of_record(tables: Tables, record: KeySpaceRecord) -> Iterator[Defect
         yield _defect(FaultKind.ORDER, name, problem, fixes, at=key_of("order", record.sequence))
     yield from _faults_of_content(tables, record, prefix)
     yield from _faults_of_deletion(tables, record)
+
+
+def _faults_of_fence(tables: Tables, record: KeySpaceRecord) -> Iterator[Defect]:
+    fence, at = tables.fences.get(record.name), key_of("fences", record.name)
+    fixes = tuple(_fence_made_again(tables, record))
+    if tables.is_unread("fences", record.name):
+        return
+    if fence is None or not fence.is_of(record):
+        said = "nothing" if fence is None else f"generation {fence.generation}, {fence.state}"
+        problem = f"the fence says {said}, the record generation {record.generation}, {record.state}"
+        yield _defect(FaultKind.FENCE, record.name, problem, fixes, at=at)
+    elif tables.header is not None and fence.cluster != tables.header.cluster:
+        problem = f"the fence is of the registry {fence.cluster!r}, and this is {tables.header.cluster!r}"
+        yield _defect(FaultKind.FENCE, record.name, problem, fixes, at=at)
 
 
 def _faults_of_content(tables: Tables, record: KeySpaceRecord, prefix: bytes) -> Iterator[Defect]:
@@ -417,10 +434,6 @@ def _is_not_live(tables: Tables, holder: PrefixHolder, prefix: bytes) -> bool:
 def _is_container(tables: Tables, prefix: bytes) -> bool:
     mark = tables.marks.get(prefix)
     return mark is not None and mark.kind is MarkKind.LEGACY_CONTAINER
-
-
-def _said(fence: Fence | None) -> str:
-    return "nothing" if fence is None else f"generation {fence.generation}, {fence.state}"
 
 
 def _shown(key: object) -> str:

@@ -27,7 +27,7 @@ from keyplan.keyspace.audit import FIRST_PREVIOUS, digest_of_entry, digest_of_un
 from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.names import time_text
 from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, prefix_codec
-from keyplan.keyspace.records import AuditEntry, AuditHead, Configuration, Header
+from keyplan.keyspace.records import AuditEntry, AuditHead, Configuration, Fence, Header, KeySpaceRecord
 from keyplan.keyspace.rows import rows_of, value_of
 from keyplan.layout import Only
 from keyplan.operations import Change
@@ -52,8 +52,12 @@ def header_of(registry: KeySpaceRegistry) -> Header | None:
     """
     header = registry.header.get(ONLY)
     if header is None and _has_traces(registry):
-        raise CorruptionError(problem="the registry of key spaces has lost its header", advice=_ADVICE)
+        raise _lost_header()
     return header
+
+
+def _lost_header() -> CorruptionError:
+    return CorruptionError(problem="the registry of key spaces has lost its header", advice=_ADVICE)
 
 
 def _has_traces(registry: KeySpaceRegistry) -> bool:
@@ -137,6 +141,14 @@ class RegistryTransaction:
         self.registry.audit.insert(self.number, entry)
         # Why not through the view: it would read the head that is there, and a damaged one would stop every act.
         self.write("audit_head", ONLY, AuditHead(number=self.number, digest=digest_of_entry(self.number, entry)))
+
+    def fence_of(self, record: KeySpaceRecord) -> Fence:
+        """Return the fence that is due by a record. Raises CorruptionError where neither fence nor header says whose it is."""
+        # Why the fence itself first: a damaged header does not keep anybody from disabling or deleting.
+        known = self.registry.fences.get(record.name) or header_of(self.registry)
+        if known is None:
+            raise _lost_header()
+        return Fence(record.generation, record.state, known.cluster)
 
     def write(self, table: str, key: object, value: object | None) -> None:
         """Put a value at a key of a table of the registry, or remove it (None), whatever is there: readable or not."""

@@ -156,7 +156,7 @@ class RegistryKept:
 
     def _coming_fence(self, name: str, fence: Fence) -> Fence:
         record = self.records.get(name)
-        return fence if record is None else Fence(record.generation, self._coming(record).state)
+        return fence if record is None else Fence(record.generation, self._coming(record).state, fence.cluster)
 
     def _is_live(self, holder: PrefixHolder) -> bool:
         return self._is_live_name(holder.name)

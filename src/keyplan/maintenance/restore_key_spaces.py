@@ -31,7 +31,6 @@ from keyplan.keyspace import (
     PROFILES,
     Acts,
     Configuration,
-    Fence,
     Founding,
     Header,
     JoinedWrites,
@@ -478,7 +477,7 @@ def _leave_tombstone(registry: KeySpaces, step: RestoreStep) -> None:
             raise CorruptionError(problem=problem, name=step.name)
         transaction.registry.records.insert(step.name, gone)
         transaction.registry.order.insert(transaction.number, PrefixHolder(step.name, gone.generation))
-        transaction.registry.fences.put(step.name, Fence(gone.generation, State.DELETED))
+        transaction.registry.fences.put(step.name, transaction.fence_of(gone))
         fields = ("prefix", "application", "generation", "created_at", "deleted_at", "delete_completed_at")
         told = {"state": str(State.DELETED)} | {field: getattr(gone, field) for field in fields}
         transaction.note(Acts.RESTORE, told, name=step.name)
