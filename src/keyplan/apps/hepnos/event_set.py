@@ -1,6 +1,8 @@
 """All events of a data set, over all event databases or one of them: handles one by one, or columns of numbers."""
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from itertools import islice, repeat
 from typing import Any, Final
 
@@ -21,10 +23,7 @@ _PIECE_EVENTS: Final = 4_096
 
 
 class EventSet:
-    """The events of a data set: within a database by run, subrun and event; one database after the other.
-
-    All events of a subrun come one after the other, because they are in one database. There is no order between databases.
-    """
+    """The events of a data set, sorted by run, subrun and event, whatever database each is in."""
 
     __slots__ = ("dataset", "target")
 
@@ -62,7 +61,7 @@ class EventSet:
         return np.concatenate(parts) if parts else np.empty(0, EVENT_COLUMNS)
 
     def batches(self, size: int = _BATCH_EVENTS) -> Iterator[npt.NDArray[Any]]:
-        """Yield the events as arrays of at most `size` rows, each of one database; memory does not grow with the data set."""
+        """Yield the events as arrays of `size` rows, the last of what is left; memory does not grow with the data set."""
         if size < 1:
             raise InvalidInputError(source="size", problem=f"a batch has at least one event, not {size}")
         for keys in self._pieces(size):
@@ -80,10 +79,42 @@ class EventSet:
         return range(len(self.dataset.datastore.databases.rings[Kind.EVENT].databases))
 
     def _pieces(self, size: int) -> Iterator[list[bytes]]:
-        """Yield the raw keys in lists of at most so many, each of one database."""
-        key_range = self.key_range
-        for target in self._targets:
-            with self.dataset.datastore.databases.snapshot(Kind.EVENT, target) as snapshot:
-                found = snapshot.keys(key_range)
-                while keys := list(islice(found, size)):
-                    yield keys
+        """Yield the raw keys in lists of so many, the last of what is left."""
+        snapshot_of = self.dataset.datastore.databases.snapshot
+        with ExitStack() as stack:
+            snapshots = [stack.enter_context(snapshot_of(Kind.EVENT, target)) for target in self._targets]
+            lists = [_in_lists(snapshot.keys(self.key_range), size) for snapshot in snapshots]
+            if len(lists) == 1:
+                yield from lists[0]
+                return
+            waiting: list[bytes] = []
+            for keys in _merged(lists):
+                waiting += keys
+                while len(waiting) >= size:
+                    yield waiting[:size]
+                    del waiting[:size]
+            if waiting:
+                yield waiting
+
+
+def _in_lists(keys: Iterator[bytes], size: int) -> Iterator[list[bytes]]:
+    while found := list(islice(keys, size)):
+        yield found
+
+
+def _merged(sources: Sequence[Iterator[list[bytes]]]) -> Iterator[list[bytes]]:
+    """Yield the keys of sorted lists in order, as many at a time as come from one source.
+
+    Why not key by key: the events of a subrun are in one database, so that whole subruns are taken at once.
+    """
+    heads = [(keys, 0, source) for source in sources if (keys := next(source, None))]
+    while heads:
+        least = min(range(len(heads)), key=lambda at: heads[at][0][heads[at][1]])
+        keys, begin, source = heads.pop(least)
+        bound = min((other[start] for other, start, _ in heads), default=None)
+        end = len(keys) if bound is None else bisect_left(keys, bound, begin)
+        yield keys[begin:end]
+        if end < len(keys):
+            heads.append((keys, end, source))
+        elif more := next(source, None):
+            heads.append((more, 0, source))
