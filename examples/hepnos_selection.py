@@ -79,7 +79,7 @@ def select(url, files, workers):
             loaded = hepnos.load_root(dataset, file, columns=MUON_COLUMNS)
             print(f"{Path(file).name}: {loaded.events} events, {loaded.created} of them new")
 
-        assert hepnos.table_named(dataset, "Muon").type == MUON_TYPE
+        assert dataset.tables["Muon"].type == MUON_TYPE
         processor = hepnos.ParallelProcessor(store, workers=workers, piece_events=256, preload=[("Muon", MUON_TYPE)])
         seen = [numbers for numbers, _ in processor.map(dataset, pair_mass)]
         assert len(seen) == len(set(seen)) == dataset.events().count(), "an event was seen twice, or not at all"

@@ -239,7 +239,7 @@ def test_a_value_is_not_bent_to_fit_a_type(event: hepnos.Event) -> None:
 
 
 def test_what_is_no_type_is_refused() -> None:
-    for given in ("no such type", object, np.dtype("M8[s]"), np.dtype([("a", "u1"), ("b", "f8")], align=True)):
+    for given in ("no such type", object, np.dtype("V8"), np.dtype([("a", "u1"), ("b", "f8")], align=True)):
         with pytest.raises(TypeError):
             hepnos.product_type(given)
     with pytest.raises(TypeError):
@@ -320,9 +320,10 @@ def test_a_reference_to_nothing_fails_when_it_is_used(event: hepnos.Event) -> No
         ([("a", "<i4"), ("b", "<f4", (3,))], "struct{a:int32,b:float32[3]}"),
         ([("a", "u1"), ("m", "<u2", (2, 3))], "struct{a:uint8,m:uint16[2][3]}"),
         ([("v", [("x", "<i4"), ("y", "<f4")]), ("n", "<i2")], "struct{v:struct{x:int32,y:float32},n:int16}"),
+        ([("a:b", "i1"), ("a,b", "<i2"), ('"', "?")], 'struct{"a:b":int8,"a,b":int16,"\\"":bool}'),
         ([("t", "S3"), ("u", "<U2"), ("s", [("z", "?", (1,))])], "struct{t:bytes24,u:str64,s:struct{z:bool[1]}}"),
     ],
-    ids=["array", "matrix", "nested", "text"],
+    ids=["array", "matrix", "nested", "odd-names", "text"],
 )
 def test_a_struct_is_found_by_the_name_of_its_type_alone(event: hepnos.Event, dtype: Any, name: str) -> None:
     values = np.zeros(2, dtype)
@@ -340,7 +341,7 @@ def test_a_struct_is_found_by_the_name_of_its_type_alone(event: hepnos.Event, dt
     "name",
     [
         *("struct{a:int32", "struct{a}", "struct{:int32}}", "struct{a:bytes25}", "struct{a:int32[]}", "float32[3]"),
-        *("bytes24", "struct{a:" * 2_000 + "int8" + "}" * 2_000),
+        *("bytes25", "table<int32>", "option<option<int8>>", "struct{a:" * 2_000 + "int8" + "}" * 2_000),
     ],
     ids=lambda name: name[:20],
 )
@@ -353,8 +354,6 @@ def test_a_name_that_is_none_of_a_type_is_refused(name: str) -> None:
     "value",
     [
         np.array([(1, "x")], [("a", "i4"), ("b", "O")]),
-        np.zeros(1, [("a:b", "i4")]),
-        np.zeros(1, [("a,b", "i4")]),
         np.zeros(1, []),
         np.zeros(1, {"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [4, 0]}),
         np.ma.array([1, 2], mask=[False, True]),
@@ -362,7 +361,7 @@ def test_a_name_that_is_none_of_a_type_is_refused(name: str) -> None:
         {"x": float("nan")},
         [1.0, [float("inf")]],
     ],
-    ids=["object", "colon", "comma", "empty", "order", "masked", "surrogate", "nan", "infinite"],
+    ids=["object", "empty", "order", "masked", "surrogate", "nan", "infinite"],
 )
 def test_a_value_that_would_come_back_as_another_is_refused(event: hepnos.Event, value: Any) -> None:
     with pytest.raises(hepnos.TypeMismatchError):

@@ -87,7 +87,7 @@ def test_a_selection_gives_the_slices_that_plain_python_finds_in_the_file(
 ) -> None:
     loaded = hepnos.load_hdf5(dataset, write(tmp_path / "nd_r00011000_s00.h5", tables))
     assert sum(each.created for each in loaded) == 400
-    types = {label: hepnos.table_named(dataset, label).type for label in _LABELS}
+    types = {label: dataset.tables[label].type for label in _LABELS}
 
     def each(event: hepnos.Event, products: hepnos.PreloadedProducts) -> list[Slice]:
         return of_event(event.numbers, [event.load(label, types[label], source=products) for label in _LABELS])

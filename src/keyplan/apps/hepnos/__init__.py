@@ -38,16 +38,7 @@ from keyplan.apps.hepnos.layout import (
 if TYPE_CHECKING:
     from keyplan.apps.hepnos import aio
     from keyplan.apps.hepnos.batch import AsyncEngine, BatchStatistics, WriteBatch
-    from keyplan.apps.hepnos.bulk import (
-        Created,
-        Table,
-        create_events,
-        create_items,
-        load_products,
-        load_table,
-        store_products,
-        store_table,
-    )
+    from keyplan.apps.hepnos.bulk import Created, create_events, create_items, load_products, store_products
     from keyplan.apps.hepnos.columns import EVENT_COLUMNS
     from keyplan.apps.hepnos.cxx import CxxStore, Migrated
     from keyplan.apps.hepnos.databases import Address, Databases
@@ -80,7 +71,7 @@ if TYPE_CHECKING:
     from keyplan.apps.hepnos.root_files import load_root
     from keyplan.apps.hepnos.store import DataStore, open_at, open_databases
     from keyplan.apps.hepnos.store import open_hepnos as open  # noqa: A004  # Why: `hepnos.open(url)` reads as it should.
-    from keyplan.apps.hepnos.table_notes import StoredTable, table_named, tables
+    from keyplan.apps.hepnos.tables import Table, TableRows, Tables, TableVersion, load_table, store_table
     from keyplan.apps.hepnos.types import (
         CXX_STRING,
         CXX_STRING_VECTOR,
@@ -151,10 +142,12 @@ __all__ = [
     "Ref",
     "Run",
     "RunKey",
-    "StoredTable",
     "SubRun",
     "SubRunKey",
     "Table",
+    "TableRows",
+    "TableVersion",
+    "Tables",
     "TypeMismatchError",
     "WriteBatch",
     "aio",
@@ -174,8 +167,6 @@ __all__ = [
     "register_type",
     "store_products",
     "store_table",
-    "table_named",
-    "tables",
     "to_awkward",
     "type_named",
     "type_of_value",
@@ -184,10 +175,7 @@ __all__ = [
 
 _MODULES: Final = {
     "batch": ("AsyncEngine", "BatchStatistics", "WriteBatch"),
-    "bulk": (
-        *("Created", "Table", "create_events", "create_items", "load_products", "load_table", "store_products"),
-        "store_table",
-    ),
+    "bulk": (*("Created", "create_events", "create_items", "load_products", "store_products"),),
     "columns": ("EVENT_COLUMNS",),
     "cxx": ("CxxStore", "Migrated"),
     "databases": ("Address", "Databases"),
@@ -214,7 +202,7 @@ _MODULES: Final = {
     "references": ("Ref",),
     "root_files": ("load_root",),
     "store": ("DataStore", "open", "open_at", "open_databases"),
-    "table_notes": ("StoredTable", "table_named", "tables"),
+    "tables": ("Table", "TableRows", "TableVersion", "Tables", "load_table", "store_table"),
     "types": (
         *("CXX_STRING", "CXX_STRING_VECTOR", "ProductType", "cxx_type", "product_type", "register_type"),
         *("type_named", "type_of_value", "vector"),

@@ -1,9 +1,11 @@
-"""Many at once: runs, subruns and events from columns of numbers, and tables whose rows become a product of each event.
+"""Many at once: runs, subruns and events from columns of numbers, and the stored products of events. Tables are elsewhere.
 
 The rows may come in any order and more than once; every write is idempotent, so that a loader that was killed begins again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from heapq import merge
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,26 +17,25 @@ from keyplan.apps.hepnos.columns import (
     Columns,
     checked_column,
     key_matrix,
-    key_numbers,
     places,
     raw_keys,
 )
 from keyplan.apps.hepnos.dataset_ref import DataSetRef
 from keyplan.apps.hepnos.keys import ITEM_BYTES, Kind, product_suffix
-from keyplan.apps.hepnos.types import ProductType, VectorType, product_type, vector
+from keyplan.apps.hepnos.product_types import ProductType
+from keyplan.apps.hepnos.types import product_type
 from keyplan.engine import AscendingKeys, KeyRange
-from keyplan.errors import CorruptionError, InvalidInputError
+from keyplan.errors import InvalidInputError
 
 __all__ = [
     "OPERATION_KEYS",
     "Created",
-    "Table",
     "create_events",
     "create_items",
+    "load_event_products",
     "load_products",
-    "load_table",
+    "sorted_rows",
     "store_products",
-    "store_table",
 ]
 
 OPERATION_KEYS: Final = 10_000
@@ -55,14 +56,6 @@ class Created(NamedTuple):
     runs: int
     subruns: int
     events: int
-
-
-class Table(NamedTuple):
-    """A table that was loaded: the rows of all events, one after the other; event i has rows offsets[i] to offsets[i + 1]."""
-
-    events: npt.NDArray[Any]
-    offsets: npt.NDArray[np.int64]
-    rows: npt.NDArray[Any]
 
 
 def create_items(
@@ -110,6 +103,15 @@ def _distinct(columns: Columns) -> Columns:
     ordered, _ = _sorted(columns)
     is_first = _is_first(ordered)
     return ordered if is_first.all() else [column[is_first] for column in ordered]
+
+
+def sorted_rows(columns: Columns) -> tuple[Columns, npt.NDArray[np.intp], npt.NDArray[np.intp] | None]:
+    """Return the rows sorted, where each event's begin, and the order in which they were taken: None where they were in order.
+
+    Rows of one event stay in the order given.
+    """
+    ordered, order = _sorted(columns)
+    return ordered, np.flatnonzero(_is_first(ordered)), order
 
 
 def _sorted(columns: Columns) -> tuple[Columns, npt.NDArray[np.intp] | None]:
@@ -177,52 +179,7 @@ def _homes(placed: npt.NDArray[np.uint64], databases: int) -> npt.NDArray[np.int
     return found
 
 
-# ---- tables -------------------------------------------------------------------------------------------------------------
-
-
-def store_table(
-    dataset: DataSetRef,
-    label: str,
-    table: Any,
-    *,
-    run: Any,
-    subrun: Any,
-    event: Any,
-    type: Any = None,  # noqa: A002  # Why: the word of the document.
-    create: bool = False,
-    operation_keys: int = OPERATION_KEYS,
-) -> int:
-    """Store a table with a row's event in three columns: all rows of an event become one vector product; return how many.
-
-    The rows of an event keep their order and need not stand together. `table` is a structured array, one column, a dict of
-    columns of one length (each entry a field), or a table of awkward, pandas or Arrow. With `create` the events and their
-    parents are created, too. A product of the event that has the label and type is replaced: give all rows of an event at once.
-    """
-    rows = _rows(table)
-    kind = vector(rows.dtype) if type is None else product_type(type)
-    columns = [checked_column(name, given) for name, given in (("run", run), ("subrun", subrun), ("event", event))]
-    if {len(column) for column in columns} != {len(rows)}:
-        raise InvalidInputError(source="columns", problem="a run, subrun and event are needed for each row")
-    if not isinstance(kind, VectorType):
-        raise InvalidInputError(source="type", problem=f"rows are stored as a vector of numbers, not as {kind.name}")
-    if create:
-        create_items(dataset, *columns, operation_keys=operation_keys)
-    ordered, order = _sorted(columns)  # stable: the rows of an event stay in the order given
-    packed = (rows if order is None else rows[order]).astype(kind.dtype, copy=False)
-    starts = np.flatnonzero(_is_first(ordered))
-    first = [column[starts] for column in ordered]
-    stops = np.append(starts[1:], len(packed))
-    body = np.ascontiguousarray(packed).tobytes()
-    size = kind.dtype.itemsize
-    values = _counted(body, size, starts, stops)
-    return store_products(dataset, label, kind, first, values, operation_keys=operation_keys)
-
-
-def _counted(body: bytes, size: int, starts: npt.NDArray[Any], stops: npt.NDArray[Any]) -> list[bytes]:
-    """Return the bytes of each group of rows as a vector's: its count, then its elements."""
-    counts = (stops - starts).astype("<u8").tobytes()
-    bounds = zip((starts * size).tolist(), (stops * size).tolist(), strict=True)
-    return [counts[8 * at : 8 * at + 8] + body[begin:end] for at, (begin, end) in enumerate(bounds)]
+# ---- products -----------------------------------------------------------------------------------------------------------
 
 
 def store_products(
@@ -281,45 +238,34 @@ def load_products(
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield the item and the stored bytes of every product of a label and type in a data set, its events' and all others.
 
-    Of one product database, or one after the other.
+    Of one product database, or of all; sorted by run, subrun and event.
     """
     suffix = product_suffix(label, product_type(type).name)
     databases = dataset.datastore.databases
     count = len(databases.rings[Kind.PRODUCT].databases)
+    with ExitStack() as stack:
+        snapshots = [
+            stack.enter_context(databases.snapshot(Kind.PRODUCT, database))
+            for database in (range(count) if target is None else (target,))
+        ]
+        found = [_with_suffix(snapshot.pairs(KeyRange.of_prefix(dataset.uuid.bytes)), suffix) for snapshot in snapshots]
+        # Why not always: a merge costs as much as reading does.
+        yield from found[0] if len(found) == 1 else merge(*found)
+
+
+def _with_suffix(pairs: Iterator[tuple[bytes, bytes]], suffix: bytes) -> Iterator[tuple[bytes, bytes]]:
     size = ITEM_BYTES + len(suffix)
-    for database in range(count) if target is None else (target,):
-        with databases.snapshot(Kind.PRODUCT, database) as snapshot:
-            for key, value in snapshot.pairs(KeyRange.of_prefix(dataset.uuid.bytes)):
-                if len(key) == size and key.endswith(suffix):
-                    yield key[:ITEM_BYTES], value
+    return ((key[:ITEM_BYTES], value) for key, value in pairs if len(key) == size and key.endswith(suffix))
 
 
-def load_table(dataset: DataSetRef, label: str, type: Any, *, events: Any = None) -> Table:  # noqa: A002  # Why: as above.
-    """Load the vector products of a label and type of all events, or of those in an array of EVENT_COLUMNS, as one table.
-
-    Events that have none are left out. Raises CorruptionError when stored bytes are no vectors of the type.
-    """
-    kind = product_type(type)
-    if not isinstance(kind, VectorType):
-        raise InvalidInputError(source="type", problem=f"a table is of vectors of numbers, not of {kind.name}")
-    pairs = load_products(dataset, label, kind) if events is None else _of_events(dataset, label, kind, events)
-    items: list[bytes] = []
-    values: list[bytes] = []
-    for item, value in pairs:
-        items.append(item)
-        values.append(value)
-    return Table(key_numbers(b"".join(items), EVENT_COLUMNS), *_joined(kind, values))
-
-
-def _joined(kind: VectorType, values: Sequence[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-    size = kind.dtype.itemsize
-    lengths = np.fromiter(map(len, values), np.int64, len(values))
-    counts = np.frombuffer(b"".join(value[:8] for value in values), "<u8").astype(np.int64) if values else lengths
-    if len(counts) != len(lengths) or np.any(counts * size + 8 != lengths):
-        raise CorruptionError(type=kind.name, problem="the count of elements does not agree with the length")
-    offsets = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    return offsets, np.frombuffer(b"".join(value[8:] for value in values), kind.dtype)
+def load_event_products(
+    dataset: DataSetRef,
+    label: str,
+    type: Any,  # noqa: A002  # Why: as above.
+    events: Any,
+) -> list[tuple[bytes, bytes]]:
+    """Return the same of the events in an array of EVENT_COLUMNS, each once; those that have no product are left out."""
+    return sorted(_of_events(dataset, label, product_type(type), events))
 
 
 def _of_events(dataset: DataSetRef, label: str, kind: ProductType, events: Any) -> Iterator[tuple[bytes, bytes]]:
@@ -334,23 +280,3 @@ def _of_events(dataset: DataSetRef, label: str, kind: ProductType, events: Any) 
                 part = items[begin : begin + _READ_KEYS]
                 values = snapshot.values([item + suffix for item in part])
                 yield from ((item, value) for item, value in zip(part, values, strict=True) if value is not None)
-
-
-def _rows(table: Any) -> npt.NDArray[Any]:
-    """Return a table as one array with a row each."""
-    if hasattr(table, "to_records"):  # pandas
-        table = table.to_records(index=False)
-    elif hasattr(table, "column_names"):  # Arrow
-        table = {name: table.column(name).to_numpy() for name in table.column_names}
-    if isinstance(table, Mapping):
-        columns = {name: np.asarray(column) for name, column in table.items()}
-        if not columns or len({column.shape for column in columns.values()}) != 1:
-            raise InvalidInputError(source="table", problem="columns of one length are needed")
-        rows = np.empty(len(next(iter(columns.values()))), [(name, each.dtype) for name, each in columns.items()])
-        for name, column in columns.items():
-            rows[name] = column
-        return rows
-    rows = np.asarray(table)
-    if rows.ndim != 1:
-        raise InvalidInputError(source="table", problem=f"a table has one dimension, not {rows.ndim}")
-    return rows

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from keyplan.apps.hepnos.cli_files import export, load_h5, load_parquet, load_root
+from keyplan.apps.hepnos.cli_files import export, load_h5, load_parquet, load_root, show_tables
 from keyplan.apps.hepnos.cli_grants import show_grants
 from keyplan.apps.hepnos.cli_jobs import process, rebalance
 from keyplan.apps.hepnos.cli_store import container_named, opened
@@ -41,6 +41,7 @@ app.command("load-root")(load_root)
 app.command("load-h5")(load_h5)
 app.command("load-parquet")(load_parquet)
 app.command("export")(export)
+app.command("tables")(show_tables)
 app.command("grants")(show_grants)
 app.command("process")(process)
 app.command("rebalance")(rebalance)

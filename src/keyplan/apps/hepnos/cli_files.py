@@ -13,7 +13,7 @@ from keyplan.apps.hepnos.loading import Loaded, Progress
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar
 from keyplan.errors import InvalidInputError
 
-__all__ = ["export", "load_h5", "load_parquet", "load_root"]
+__all__ = ["export", "load_h5", "load_parquet", "load_root", "show_tables"]
 
 _DIGITS_MAX: Final = 18
 """Why: Python reads no number of thousands of digits."""
@@ -26,6 +26,9 @@ DatabasesOption = Annotated[
 ]
 ColumnsOption = Annotated[
     list[str] | None, typer.Option("--columns", "-c", metavar="PATTERN", help="Only such columns, as Muon_*; repeated.")
+]
+ExcludeOption = Annotated[
+    list[str] | None, typer.Option("--exclude", "-x", metavar="PATTERN", help="No such columns; repeated.")
 ]
 RunOption = Annotated[str | None, typer.Option("--run", metavar="COLUMN", help="The column of run numbers.")]
 SubRunOption = Annotated[
@@ -44,6 +47,7 @@ def load_root(
     store: StoreOption = None,
     tree: Annotated[str | None, typer.Option("--tree", metavar="NAME", help="Events, or the only one.")] = None,
     columns: ColumnsOption = None,
+    exclude: ExcludeOption = None,
     run: RunOption = None,
     subrun: SubRunOption = None,
     event: EventOption = None,
@@ -63,8 +67,8 @@ def load_root(
 
     def load_one(dataset: DataSet, file: Path, progress: Progress) -> list[Loaded]:
         found = load(
-            dataset, file, tree=tree, columns=columns or (), run=run, subrun=_column(subrun), event=event, label=label,
-            replace=replace, progress=progress,
+            dataset, file, tree=tree, columns=columns or (), exclude=exclude or (), run=run, subrun=_column(subrun),
+            event=event, label=label, replace=replace, progress=progress,
         )  # fmt: skip
         return [found]
 
@@ -80,6 +84,8 @@ def load_h5(
     tables: Annotated[
         list[str] | None, typer.Option("--table", "-t", metavar="GROUP", help="Only this table; repeated.")
     ] = None,
+    columns: ColumnsOption = None,
+    exclude: ExcludeOption = None,
     event: Annotated[str, typer.Option("--event", metavar="COLUMN", help="The column of event numbers.")] = "evt",
     run_offset: Annotated[int, typer.Option("--run-offset", help="Added to run numbers.")] = 0,
     label: LabelOption = None,
@@ -97,8 +103,8 @@ def load_h5(
 
     def load_one(dataset: DataSet, file: Path, progress: Progress) -> list[Loaded]:
         return load_hdf5(
-            dataset, file, tables=tables or (), event=event, run_offset=run_offset, label=label, replace=replace,
-            progress=progress,
+            dataset, file, tables=tables or (), columns=columns or (), exclude=exclude or (), event=event,
+            run_offset=run_offset, label=label, replace=replace, progress=progress,
         )  # fmt: skip
 
     _present(files)
@@ -111,6 +117,7 @@ def load_parquet(
     into: IntoOption,
     store: StoreOption = None,
     columns: ColumnsOption = None,
+    exclude: ExcludeOption = None,
     run: RunOption = None,
     subrun: SubRunOption = None,
     event: EventOption = None,
@@ -125,8 +132,8 @@ def load_parquet(
 
     def load_one(dataset: DataSet, file: Path, progress: Progress) -> list[Loaded]:
         found = load(
-            dataset, file, columns=columns or (), run=run, subrun=_column(subrun), event=event, label=label,
-            replace=replace, progress=progress,
+            dataset, file, columns=columns or (), exclude=exclude or (), run=run, subrun=_column(subrun), event=event,
+            label=label, replace=replace, progress=progress,
         )  # fmt: skip
         return [found]
 
@@ -170,10 +177,14 @@ def _line(loaded: Loaded) -> str:
     )
     if loaded.skipped:
         names = ", ".join(loaded.skipped[:3]) + (", ..." if len(loaded.skipped) > 3 else "")
-        line += (
-            f"\n  left out, because they are no numbers or lists of numbers: {len(loaded.skipped):,} columns ({names})"
-        )
+        line += f"\n  left out, because no column can hold them: {len(loaded.skipped):,} columns ({names})"
     return line
+
+
+MissingOption = Annotated[
+    str,
+    typer.Option("--missing", metavar="WORD", help="null, refuse, or the number of columns that a version lacks."),
+]
 
 
 def export(
@@ -183,16 +194,76 @@ def export(
     tables: Annotated[
         list[str] | None, typer.Option("--table", "-t", metavar="LABEL", help="Only this table; repeated.")
     ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--columns", "-c", metavar="LABEL.PATTERN", help="Only such columns of a table; repeated."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", "-x", metavar="LABEL.PATTERN", help="No such columns of a table; repeated."),
+    ] = None,
+    missing: MissingOption = "null",
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Write the events of a data set, with the tables that were loaded, to a Parquet file: a row for each event."""
+    """Write the events of a data set, with its tables, to a Parquet file: a row for each event, sorted by its numbers.
+
+    A table that was loaded in several versions is written as their union.
+    """
     from keyplan.apps.hepnos.export import export_parquet  # noqa: PLC0415  # Why here: as above, of pyarrow.
 
     with opened(store, config) as data, progress_bar("export") as report:
-        events = export_parquet(dataset_named(data, path), file, tables or (), progress=report)
+        dataset = dataset_named(data, path)
+        known = list(dataset.tables)
+        events = export_parquet(
+            dataset,
+            file,
+            tables or (),
+            columns=_by_label(known, columns or ()),
+            exclude=_by_label(known, exclude or ()),
+            missing=_missing(missing),
+            progress=report,
+        )
     written: dict[str, Any] = {"file": str(file), "events": events}
     if as_json:
         print_json(written)
     else:
         print_text(f"{file}: {events:,} events")
+
+
+def _by_label(known: Iterable[str], given: Iterable[str]) -> dict[str, list[str]]:
+    """Return the patterns by label; of labels with points in them, the longest that fits."""
+    found: dict[str, list[str]] = {}
+    for text in given:
+        label = max((label for label in known if text.startswith(f"{label}.")), key=len, default=None)
+        if label is None:
+            raise InvalidInputError(source="columns", problem=f"{text} names no table of the data set before a point")
+        found.setdefault(label, []).append(text[len(label) + 1 :])
+    return found
+
+
+def _missing(text: str) -> str | float:
+    if text in {"null", "refuse"}:
+        return text
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InvalidInputError(source="missing", problem=f"{text} is neither null, refuse nor a number") from error
+
+
+def show_tables(
+    path: Annotated[str, typer.Argument(help="The data set.")],
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """List the tables of a data set, with the columns of all versions of each."""
+    with opened(store, config) as data:
+        for table in dataset_named(data, path).tables.values():
+            if as_json:
+                versions = [{"type": each.type.name, "columns": each.columns} for each in table.versions]
+                print_json({"table": table.key, "schema": table.schema, "versions": versions})
+                continue
+            print_text(f"{table.key}: {len(table.versions):,} version{'s' if len(table.versions) > 1 else ''}")
+            for name, kind in table.schema.items():
+                print_text(f"  {name}{' ' if name else ''}{kind}")

@@ -12,7 +12,6 @@ from keyplan.apps.hepnos.cli_store import dataset_named, opened
 from keyplan.apps.hepnos.databases import Address, database_counts, read_counts
 from keyplan.apps.hepnos.datasets import DataSet
 from keyplan.apps.hepnos.parallel import ParallelProcessor
-from keyplan.apps.hepnos.table_notes import table_named
 from keyplan.cli import (
     ConfigOption,
     JsonOption,
@@ -59,7 +58,7 @@ def process(
             data,
             workers=workers,
             piece_events=piece_events,
-            preload=[_preloaded(dataset, each) for each in preload or ()],
+            preload=[product for each in preload or () for product in _preloaded(dataset, each)],
             vectorised=vectorised,
         )
         if results:
@@ -74,12 +73,13 @@ def process(
         print_text(f"{done.events:,} events in {done.pieces:,} pieces, by {len(done.by_worker)} workers")
 
 
-def _preloaded(dataset: DataSet, text: str) -> tuple[str, Any]:
+def _preloaded(dataset: DataSet, text: str) -> list[tuple[str, Any]]:
+    """Return the products that are meant: of a table, one for each version."""
     label, equals, kind = text.partition("=")
     if equals:
-        return label, kind
-    table = table_named(dataset, label)
-    return table.label, table.type
+        return [(label, kind)]
+    table = dataset.tables[label]
+    return [(table.label, each) for each in table.types]
 
 
 def _plain(value: Any) -> Any:

@@ -1,18 +1,19 @@
 """Data sets: named, nested, and each with a UUID of its own that the keys of its runs begin with."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 from uuid import UUID, uuid4
 
 from keyplan.apps.hepnos.access import Writer
-from keyplan.apps.hepnos.bulk import Created, Table, create_items, load_table, store_table
+from keyplan.apps.hepnos.bulk import Created, create_items
 from keyplan.apps.hepnos.dataset_ref import DataSetRef, uuid_of
 from keyplan.apps.hepnos.errors import InvalidNameError, MissingError
 from keyplan.apps.hepnos.event_set import EventSet
 from keyplan.apps.hepnos.keys import Kind, dataset_key, dataset_range
 from keyplan.apps.hepnos.numbered import Numbers, Run
 from keyplan.apps.hepnos.open_store import OpenStore
+from keyplan.apps.hepnos.tables import Table, TableRows, Tables, load_table, store_table
 from keyplan.engine import KeyRange
 
 __all__ = ["DataSet", "DataSets", "made_dataset", "new_uuid"]
@@ -100,7 +101,7 @@ class DataSet(DataSetRef):
         return self.runs.create(number, into=into)
 
     def events(self, target: int | None = None) -> EventSet:
-        """Return all its events: of one event database, or of all (None, -1), one database after the other.
+        """Return all its events, sorted: of one event database, or of all (None, -1).
 
         Raises InvalidInputError for a database that there is not.
         """
@@ -110,13 +111,33 @@ class DataSet(DataSetRef):
         """Create many runs, subruns or events at once; see `bulk.create_items`."""
         return create_items(self, run, subrun, event, **options)
 
+    # ---- tables --------------------------------------------------------------------------------------------------------
+
+    @property
+    def tables(self) -> Tables:
+        """Its tables by label, wherever they came from: `dataset.tables["Muon"]`."""
+        return Tables(self)
+
+    def table(self, label: str) -> Table:
+        """Return the table of a label. Raises MissingError; InvalidInputError when several tables share it."""
+        return self.tables[label]
+
     def store_table(self, label: str, table: Any, *, run: Any, subrun: Any, event: Any, **options: Any) -> int:
-        """Store a table as a vector product of each event; see `bulk.store_table`."""
+        """Store a table, its rows of each event as a product; see `tables.store_table`."""
         return store_table(self, label, table, run=run, subrun=subrun, event=event, **options)
 
-    def load_table(self, label: str, type: Any, *, events: Any = None) -> Table:  # noqa: A002  # Why: the document's word.
-        """Load the vector products of a label and type as one table; see `bulk.load_table`."""
-        return load_table(self, label, type, events=events)
+    def load_table(
+        self,
+        label: str,
+        type: Any = None,  # noqa: A002  # Why: the document's word.
+        *,
+        events: Any = None,
+        columns: Sequence[str] | None = None,
+        exclude: Sequence[str] = (),
+        missing: Any = "null",
+    ) -> TableRows:
+        """Load a table by its label, or the rows that are stored as a type; see `Table.load`."""
+        return load_table(self, label, type, events=events, columns=columns, exclude=exclude, missing=missing)
 
     def delete(self) -> None:
         """Remove it with all that it holds: products, events, subruns, runs, the data sets in it.

@@ -1,28 +1,40 @@
 """From awkward arrays, an entry for each event, to the products of loaders: which columns make which table.
 
-one number                     a column of the table of single numbers, one row an event
-list of numbers Muon_pt        with nMuon beside it: column pt of the table Muon, as NanoAOD has them
-any other list of numbers      a table of its own, without columns
-list of records of numbers     a table with these columns
-all else                       is left out, and named
+a list Muon_pt            with nMuon beside it: column pt of the table Muon, as NanoAOD has them
+a list Jet/Jet.pt         a branch below Jet: column pt of the table Jet, as edm4hep and Delphes have them
+a list of records         a table with these columns
+any other list            a table of its own, without columns
+all else                  a column of the table of single values, one row an event
 """
 
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
-from keyplan.apps.hepnos.errors import InvalidNumberError
+from keyplan.apps.hepnos.column_types import ColumnType, FixedType, ListType, OptionType, RecordType
+from keyplan.apps.hepnos.errors import InvalidNumberError, TypeMismatchError
 from keyplan.apps.hepnos.layout import INVALID_NUMBER
 from keyplan.apps.hepnos.loading import Rows
+from keyplan.apps.hepnos.product_types import RowsType
 from keyplan.apps.hepnos.table_notes import table_type
-from keyplan.apps.hepnos.types import VectorType
+from keyplan.apps.hepnos.table_values import rows_of_columns, type_of, without_needless_options
 from keyplan.errors import InvalidInputError
 
-__all__ = ["NUMBER_COLUMNS", "Numbers", "Plan", "chosen_columns", "number_columns", "plan_of"]
+__all__ = [
+    "NUMBER_COLUMNS",
+    "Collection",
+    "Numbers",
+    "Plan",
+    "collection_of",
+    "number_columns",
+    "plan_of",
+    "type_of_entries",
+    "type_of_form",
+    "whole_numbers",
+]
 
 NUMBER_COLUMNS: Final = (
     ("run", "luminosityBlock", "event"),
@@ -33,6 +45,9 @@ NUMBER_COLUMNS: Final = (
 
 Numbers = tuple[str, str | int, str]
 """The columns of run, subrun and event; instead of a subrun column a number for all rows."""
+
+Collection = tuple[str, str] | None
+"""The table and the column that a list belongs to, or None for one that is a table of its own."""
 
 
 def number_columns(
@@ -51,21 +66,40 @@ def number_columns(
     usual = NUMBER_COLUMNS[0]
     wanted = (run or usual[0], usual[1] if subrun is None else subrun, event or usual[2])
     missing = [name for name in wanted if isinstance(name, str) and name not in known]
-    raise InvalidInputError(source=source, problem=f"it has no column {', '.join(missing)}; name those it has")
+    likely = [name for name in known if name.rpartition("/")[2].rpartition(".")[2].lower() in _LIKELY]
+    problem = f"it has no column {', '.join(missing)}; name those it has"
+    advice = f", as {', '.join(likely[:6])}" if likely else ""
+    raise InvalidInputError(source=source, problem=problem + advice)
 
 
-def chosen_columns(source: str, known: Sequence[str], patterns: Sequence[str], numbers: Numbers) -> list[str]:
-    """Return the columns that match one of the patterns, all without any. Raises InvalidInputError when one matches none."""
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in known):
-            raise InvalidInputError(source=source, problem=f"it has no column {pattern}")
-    others = [name for name in known if name not in numbers]
-    return [name for name in others if not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)]
+_LIKELY: Final = frozenset({"run", "runnumber", "event", "eventnumber", "number", "lumiblock", "subrun"})
+
+
+def whole_numbers(source: str, name: str, values: Any) -> npt.NDArray[Any]:
+    """Return the numbers of entries from a column at any depth: a number for each, or a list with one.
+
+    Raises InvalidInputError when an entry has none, or several.
+    """
+    found = without_needless_options(values)
+    while found.ndim > 1:
+        counts = ak.num(found, axis=1)
+        if ak.any(ak.is_none(counts)) or not ak.all(counts == 1):
+            entry = int(ak.argmax(ak.fill_none(counts, 0) != 1))
+            problem = f"column {name} has not one number in entry {entry}, but {counts[entry]}"
+            raise InvalidInputError(source=source, problem=problem)
+        found = found[:, 0]
+    if ak.any(ak.is_none(found)):
+        raise InvalidInputError(source=source, problem=f"column {name} lacks a number in some rows")
+    try:
+        return np.asarray(ak.to_numpy(found, allow_missing=False))
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(source=source, problem=f"column {name} has no numbers") from error
 
 
 class _Table(NamedTuple):
-    kind: VectorType
+    kind: RowsType
     columns: tuple[tuple[str, str], ...]
+    """Fields of an entry, and the columns that they are."""
     form: str
 
 
@@ -77,120 +111,115 @@ class Plan(NamedTuple):
     skipped: tuple[str, ...]
 
     @property
-    def tables(self) -> dict[str, VectorType]:
+    def tables(self) -> dict[str, RowsType]:
         """The labels and their types."""
         return {label: part.kind for label, part in self.parts.items()}
 
     def rows(self, length: int, entries: Any) -> dict[str, Rows]:
-        """Return the products of so many entries, given by column.
-
-        Raises InvalidInputError: a number is missing, or lists differ in length.
-        """
+        """Return the products of so many entries, given by column. Raises InvalidInputError: lists differ in length."""
         return {label: self._rows(label, part, length, entries) for label, part in self.parts.items()}
 
     def _rows(self, label: str, part: _Table, length: int, entries: Any) -> Rows:
-        if part.form == "numbers":
-            counts = np.ones(length, np.int64)
-            columns = {column: self._whole(field, entries[field]) for field, column in part.columns}
-            return Rows(part.kind, counts, _joined(part.kind.dtype, length, columns))
-        if part.form == "records":
-            lists = {column: entries[label][column] for column, _ in part.columns}
-        else:
-            lists = {column: entries[field] for field, column in part.columns}
+        if part.form == "singles":
+            columns = {column: entries[field] for field, column in part.columns}
+            return self._fitted(label, part.kind, np.ones(length, np.int64), rows_of_columns(columns))
+        lists = {column: entries[field] for field, column in part.columns}
         first = ak.num(next(iter(lists.values())))
         counts = np.asarray(ak.fill_none(first, -1), np.int64)
         for column, each in lists.items():
             if not ak.all(ak.fill_none(ak.num(each), -1) == counts):
-                raise InvalidInputError(source=self.source, problem=f"{label}: {column} has lists of other lengths")
-        flat = {column: self._whole(column, ak.flatten(ak.drop_none(each, axis=0))) for column, each in lists.items()}
-        return Rows(part.kind, counts, _joined(part.kind.dtype, int(counts[counts > 0].sum()), flat))
+                problem = f"{label}: {column} has lists of other lengths; exclude it, or load it alone"
+                raise InvalidInputError(source=self.source, problem=problem)
+        if not counts[counts > 0].size:
+            # Why: lists that are all empty may have other records than those with elements.
+            return Rows(part.kind, counts, part.kind.decode_rows(())[1])
+        flat = {column: ak.flatten(ak.drop_none(each, axis=0)) for column, each in lists.items()}
+        rows = rows_of_columns(flat) if part.form == "columns" else next(iter(flat.values()))
+        return self._fitted(label, part.kind, counts, rows)
 
-    def _whole(self, column: str, values: Any) -> npt.NDArray[Any]:
-        if ak.any(ak.is_none(values)):
-            raise InvalidInputError(source=self.source, problem=f"column {column} lacks a number in some rows")
-        return np.asarray(ak.to_numpy(values, allow_missing=False))
+    def _fitted(self, label: str, kind: RowsType, counts: npt.NDArray[np.int64], rows: Any) -> Rows:
+        try:
+            return Rows(kind, counts, kind.fitted(without_needless_options(rows)))
+        except TypeMismatchError as error:
+            # Why here: a type was found from what the file says of its columns.
+            raise InvalidInputError(
+                source=self.source, problem=f"{label} has other values than its file says"
+            ) from error
 
 
-def _joined(dtype: np.dtype[Any], length: int, columns: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    if dtype.names is None:
-        (only,) = columns.values()
-        return np.ascontiguousarray(only, dtype)
-    rows = np.empty(length, dtype)
-    for column, values in columns.items():
-        rows[column] = values
-    return rows
+def plan_of(
+    source: str,
+    label: str,
+    types: Mapping[str, ColumnType | None],
+    collection: Callable[[str], Collection],
+    *,
+    counters: Sequence[str] = (),
+) -> Plan:
+    """Return the plan for entries of fields with these types; of a type None a field is left out, and named.
 
-
-def plan_of(source: str, label: str, empty: Any, fields: Sequence[str], known: Sequence[str]) -> Plan:
-    """Return the plan for entries of the type that an empty array has; `known` are all columns that the file has.
-
-    Raises InvalidInputError when two tables would have one label, or when there is nothing to load.
+    `counters` are fields that count the lists of others. Raises InvalidInputError when two tables would have one label.
     """
-    numbers: list[tuple[str, str, str]] = []
-    lists: dict[str, list[tuple[str, str, str]]] = {}
+    singles: list[tuple[str, str, ColumnType]] = []
+    lists: dict[str, list[tuple[str, str, ColumnType]]] = {}
     parts: dict[str, _Table] = {}
     skipped: list[str] = []
-    for field in fields:
-        form, detail = _form_of(empty[field].type.content)
-        if form == "number":
-            numbers.append((field, field, detail))
-        elif form == "list":
-            collection = _collection_of(field, known)
-            lists.setdefault(collection or field, []).append(
-                (field, field[len(collection) + 1 :] if collection else "", detail)
-            )
-        elif form == "records":
-            dtype = np.dtype([(name, kind) for name, kind in detail])
-            parts[field] = _Table(table_type(field, dtype), tuple((name, name) for name, _ in detail), "records")
-        else:
+    for field, kind in types.items():
+        row = None if kind is None else _row_of_list(kind)
+        has_name = bool(field) and not (isinstance(row, RecordType) and any(not column for column, _ in row.columns))
+        if kind is None or not has_name:
             skipped.append(field)
-    for collection, columns in lists.items():
-        _add(source, parts, collection, columns, "lists")
-    counters = {f"n{collection}" for collection, columns in lists.items() if columns[0][1]}
-    singles = [column for column in numbers if column[0] not in counters]
+        elif row is None:
+            singles.append((field, field, kind))
+        elif (found := collection(field)) is not None:
+            lists.setdefault(found[0], []).append((field, found[1], row))
+        else:
+            _add(source, parts, field, _Table(table_type(field, row), ((field, field),), "rows"))
+    for table, columns in lists.items():
+        _add(source, parts, table, _with_columns(table, columns, "columns"))
+    counted = {f"n{table}" for table in lists} | set(counters)
+    singles = [column for column in singles if column[0] not in counted]
     if singles:
-        _add(source, parts, label, singles, "numbers")
+        _add(source, parts, label, _with_columns(label, singles, "singles"))
     return Plan(source, parts, tuple(skipped))
 
 
-def _add(source: str, parts: dict[str, _Table], label: str, columns: Sequence[tuple[str, str, str]], form: str) -> None:
+def _with_columns(label: str, columns: Sequence[tuple[str, str, ColumnType]], form: str) -> _Table:
+    row = RecordType(tuple((column, kind) for _, column, kind in columns))
+    return _Table(table_type(label, row), tuple((field, column) for field, column, _ in columns), form)
+
+
+def _add(source: str, parts: dict[str, _Table], label: str, table: _Table) -> None:
     if label in parts:
         raise InvalidInputError(
             source=source, problem=f"two tables would be called {label}; give the label another name"
         )
-    is_plain = not columns[0][1]
-    dtype = np.dtype(columns[0][2]) if is_plain else np.dtype([(column, kind) for _, column, kind in columns])
-    kind = table_type(label, dtype)
-    parts[label] = _Table(kind, tuple((field, column or field) for field, column, _ in columns), form)
+    parts[label] = table
 
 
-def _collection_of(field: str, known: Sequence[str]) -> str:
-    """Return the longest beginning of a column's name that has a counter: Muon of Muon_pt when there is nMuon; else ""."""
+def _row_of_list(kind: ColumnType) -> ColumnType | None:
+    """Return the type of a list's elements; an entry without a list has no product."""
+    present = kind.content if isinstance(kind, OptionType) else kind
+    return present.content if isinstance(present, ListType | FixedType) else None
+
+
+def collection_of(field: str, known: Sequence[str] | frozenset[str]) -> Collection:
+    """Return the longest beginning of a column's name that has a counter: Muon of Muon_pt when there is nMuon."""
     parts = field.split("_")
     for size in range(len(parts) - 1, 0, -1):
-        collection = "_".join(parts[:size])
-        if f"n{collection}" in known:
-            return collection
-    return ""
+        table = "_".join(parts[:size])
+        if f"n{table}" in known:
+            return table, field[len(table) + 1 :]
+    return None
 
 
-def _form_of(kind: Any) -> tuple[str, Any]:
-    if isinstance(kind, ak.types.OptionType):
-        kind = kind.content
-    if isinstance(kind, ak.types.NumpyType):
-        return ("number", kind.primitive) if _is_number(kind) else ("other", "")
-    # Why parameters: text is a list of characters to awkward.
-    if isinstance(kind, ak.types.ListType | ak.types.RegularType) and not kind.parameters:
-        inner = kind.content
-        inner = inner.content if isinstance(inner, ak.types.OptionType) else inner
-        if isinstance(inner, ak.types.NumpyType) and _is_number(inner):
-            return "list", inner.primitive
-        if isinstance(inner, ak.types.RecordType) and inner.fields and not inner.is_tuple:
-            forms = [(name, _form_of(content)) for name, content in zip(inner.fields, inner.contents, strict=True)]
-            if all(form == "number" for _, (form, _) in forms):
-                return "records", [(name, detail) for name, (_, detail) in forms]
-    return "other", ""
+def type_of_entries(entries: Any) -> ColumnType | None:
+    """Return the type of the entries of a column, None where no column has it."""
+    return type_of_form(ak.to_layout(entries).form)
 
 
-def _is_number(kind: Any) -> bool:
-    return kind.primitive == "bool" or (np.dtype(kind.primitive).kind in "iuf" and kind.primitive != "float128")
+def type_of_form(form: Any) -> ColumnType | None:
+    """Return the same of a form of awkward."""
+    try:
+        return type_of(form.type)
+    except TypeMismatchError:
+        return None

@@ -15,10 +15,12 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from keyplan.apps.hepnos.column_types import ColumnType, FixedType, ListType, RecordType, TextType, type_of_dtype
 from keyplan.apps.hepnos.errors import InvalidNumberError
 from keyplan.apps.hepnos.layout import INVALID_NUMBER
 from keyplan.apps.hepnos.loading import Loaded, Progress, Rows, Source, load_source, reading
-from keyplan.apps.hepnos.table_notes import table_type
+from keyplan.apps.hepnos.product_types import VectorType, values_module
+from keyplan.apps.hepnos.table_notes import chosen_columns, table_type
 from keyplan.errors import InvalidInputError
 
 if TYPE_CHECKING:  # Why: for its type alone.
@@ -38,17 +40,19 @@ def load_hdf5(
     path: "str | PathLike[str]",
     *,
     tables: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    exclude: Sequence[str] = (),
     label: str | None = None,
     event: str = "evt",
     run_offset: int = 0,
     replace: bool = False,
     progress: Progress | None = None,
 ) -> list[Loaded]:
-    """Load the tables of an HDF5 file: events, and for each table a vector product of each event that has rows in it.
+    """Load the tables of an HDF5 file: events, and for each table a product of each event that has rows in it.
 
-    `tables` names groups, all that have the event's column without it. A product's label is its table's name; with `label` all
-    have that label, and types that are named after their tables. `run_offset` is added to run numbers. `replace` as of
-    `load_source`. Raises InvalidInputError, InvalidNumberError.
+    `tables` names groups, all that have the event's column without it; `columns` and `exclude` are patterns of their columns. A
+    product's label is its table's name; with `label` all have that label, and types that are named after their tables.
+    `run_offset` is added to run numbers. `replace` as of `load_source`. Raises InvalidInputError, InvalidNumberError.
     """
     name = fspath(path)
     try:
@@ -64,7 +68,10 @@ def load_hdf5(
             raise InvalidInputError(source=name, problem=f"{problem}; tables: {', '.join(groups) or 'none'}")
         chosen = [table.strip("/") for table in tables] or list(groups)
         with reading(name, _DAMAGE):
-            sources = [_Table(name, group, groups[group], label, event, run_offset) for group in chosen]
+            # Why of all tables: a pattern may be meant for one of them.
+            known = list(dict.fromkeys(column for group in chosen for column in groups[group]))
+            wanted = frozenset(chosen_columns(name, known, columns, exclude))
+            sources = [_Table(name, group, groups[group], wanted, label, event, run_offset) for group in chosen]
         _check_distinct(name, sources)
         return [load_source(dataset, source, replace=replace, progress=progress) for source in sources]
 
@@ -94,7 +101,16 @@ def _check_distinct(name: str, sources: "Sequence[_Table]") -> None:
 class _Table(Source):
     """A group whose columns are data sets of one length."""
 
-    def __init__(self, name: str, path: str, group: Any, label: str | None, event: str, run_offset: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        group: Any,
+        wanted: frozenset[str],
+        label: str | None,
+        event: str,
+        run_offset: int,
+    ) -> None:
         self.name = f"{name}:{path}"
         self._group = group
         self._event = event
@@ -103,7 +119,8 @@ class _Table(Source):
         columns = {column: item for column, item in group.items() if isinstance(item, h5py.Dataset)}
         indexing = {"run", "subrun", event}
         members = {column: item for column, item in columns.items() if column not in indexing and _is_column(item)}
-        self.skipped = tuple(sorted(set(columns) - indexing - set(members)))
+        members = {column: item for column, item in members.items() if column in wanted}
+        self.skipped = tuple(sorted((set(columns) & wanted) - indexing - set(members)))
         if not group[event].shape:
             raise InvalidInputError(source=self.name, problem=f"{event} is one value, and no column")
         self.entries = len(group[event])
@@ -117,11 +134,13 @@ class _Table(Source):
         if len(self._members) < len(members):
             raise InvalidInputError(source=self.name, problem="two of its columns would have one name")
         table = path.translate(_REPLACED) or "table"
-        dtype = np.dtype([(column, item.dtype.newbyteorder("<")) for column, item in self._members.items()])
+        is_packed = not any(item.dtype.hasobject for item in members.values())
+        row = RecordType(tuple((column, _type_of(item, is_packed=is_packed)) for column, item in self._members.items()))
         self._label = label if label is not None else table
+        self.table_name = table if label is not None else None
         # Why none: a table of numbers of events alone says that there are these events.
-        self.tables = {self._label: table_type(table, dtype, is_named=label is not None)} if members else {}
-        self.entry_bytes = dtype.itemsize
+        self.tables = {self._label: table_type(self._label, row, name=self.table_name)} if members else {}
+        self.entry_bytes = sum(item.dtype.itemsize * int(np.prod(item.shape[1:])) for item in members.values())
 
     def numbers(self) -> tuple[Any, Any, Any]:
         with reading(self.name, _DAMAGE):
@@ -133,10 +152,14 @@ class _Table(Source):
     def read(self, begin: int, end: int) -> dict[str, Rows]:
         found: dict[str, Rows] = {}
         for label, kind in self.tables.items():
-            rows = np.empty(end - begin, kind.dtype)
             with reading(self.name, _DAMAGE):
-                for column, item in self._members.items():
-                    rows[column] = item[begin:end].reshape(-1)
+                columns = {column: _values(item, begin, end) for column, item in self._members.items()}
+            if isinstance(kind, VectorType):
+                rows: Any = np.empty(end - begin, kind.dtype)
+                for column, values in columns.items():
+                    rows[column] = values
+            else:
+                rows = kind.fitted(values_module().rows_of_columns(columns))
             found[label] = Rows(kind, np.ones(len(rows), np.int64), rows)
         return found
 
@@ -166,5 +189,43 @@ def _moved(run: npt.NDArray[Any], offset: int) -> npt.NDArray[Any]:
 
 
 def _is_column(item: Any) -> bool:
-    """True for numbers in one dimension, or in a second one of length 1."""
-    return item.dtype.kind in "biuf" and item.dtype.names is None and bool(item.shape) and item.shape[1:] in {(), (1,)}
+    """True for a value in each row, of numbers, of text, or of so many or any number of them."""
+    if not item.shape or item.dtype.names is not None or not all(item.shape[1:]):
+        return False
+    is_object = item.dtype.hasobject
+    if is_object and item.shape[1:] not in {(), (1,)}:
+        return False
+    element = _element(item.dtype)
+    # Why a size: long doubles have other bytes on other machines.
+    is_number = element.kind in "biufc" and element.itemsize <= (16 if element.kind == "c" else 8)
+    return is_number or h5py.check_string_dtype(item.dtype) is not None
+
+
+def _element(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type of what a list of any length has; of others the type itself."""
+    return np.dtype(h5py.check_vlen_dtype(dtype) or dtype)
+
+
+def _type_of(item: Any, *, is_packed: bool) -> ColumnType:
+    text = h5py.check_string_dtype(item.dtype)
+    # Why bytes: awkward has no text of a fixed size, and a file's may be in any code.
+    if text is not None and not is_packed:
+        kind: ColumnType = TextType(is_bytes=text.length is not None)
+    else:
+        kind = type_of_dtype(_element(item.dtype).newbyteorder("<"))
+    if h5py.check_vlen_dtype(item.dtype) is not None and text is None:
+        kind = ListType(kind)
+    for size in reversed(item.shape[1:] if item.shape[1:] != (1,) else ()):
+        kind = FixedType(kind, size)
+    return kind
+
+
+def _values(item: Any, begin: int, end: int) -> Any:
+    values = item[begin:end]
+    if values.shape[1:] == (1,):
+        values = values.reshape(-1)
+    if not values.dtype.hasobject:
+        return values
+    if h5py.check_string_dtype(item.dtype) is not None:
+        return values_module().from_texts(values.tolist())
+    return values_module().from_arrays(values.tolist(), _element(item.dtype).newbyteorder("<"))

@@ -29,6 +29,7 @@ from keyplan.layout import CompiledKeys, Layout
 
 __all__ = [
     "ITEM_BYTES",
+    "NO_EVENT",
     "NUMBER_BYTES",
     "Kind",
     "child_prefix",
@@ -92,6 +93,9 @@ NUMBER_BYTES: Final = 8
 
 ITEM_BYTES: Final = 40
 """Of a product's key, those that say whose it is. Why a number here: a product's key is sliced for each of millions."""
+
+NO_EVENT: Final = INVALID_NUMBER.to_bytes(NUMBER_BYTES, "big")
+"""What the items of data sets, runs and subruns end with, in keys of products."""
 
 _EVENT_NUMBERS: Final = Struct(">16x3Q")
 """Why not the layout's decoder: an event is unpacked for every handle of an iteration; `test_bulk.py` holds them together."""

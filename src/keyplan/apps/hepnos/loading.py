@@ -16,8 +16,9 @@ from keyplan.apps.hepnos.bulk import create_items, store_products
 from keyplan.apps.hepnos.columns import Columns, checked_column, key_matrix, places, raw_keys
 from keyplan.apps.hepnos.errors import InvalidNumberError
 from keyplan.apps.hepnos.keys import Kind, product_suffix
+from keyplan.apps.hepnos.product_types import RowsType, values_module
 from keyplan.apps.hepnos.table_notes import note_table
-from keyplan.apps.hepnos.types import VectorType
+from keyplan.apps.hepnos.table_versions import refuse_other_versions, remove_other_versions
 from keyplan.errors import InvalidInputError, KeyplanError
 
 if TYPE_CHECKING:  # Why: what is loaded goes into a data set; its module knows nothing of files.
@@ -37,9 +38,10 @@ Progress = Callable[[int, int], None]
 class Rows(NamedTuple):
     """Some entries of a table. Entry i has counts[i] rows, which stand one after the other; -1: it has no product."""
 
-    kind: VectorType
+    kind: RowsType
     counts: npt.NDArray[np.int64]
-    rows: npt.NDArray[Any]
+    rows: Any
+    """Of numpy or of awkward, as `RowsType.encode_rows` takes them."""
 
 
 class Source(ABC):
@@ -48,7 +50,9 @@ class Source(ABC):
     name: str
     entries: int
     entry_bytes: int
-    tables: Mapping[str, VectorType]
+    tables: Mapping[str, RowsType]
+    table_name: str | None = None
+    """What the table is called, where it shares its label with others."""
     skipped: tuple[str, ...] = ()
     has_lists: bool = False
     """True when an entry is a whole event, with any number of rows for each label."""
@@ -63,7 +67,7 @@ class Source(ABC):
 
 
 class Loaded(NamedTuple):
-    """What was loaded of a table. `created` counts the events that were new; `skipped` names columns that are no numbers."""
+    """What was loaded of a table. `created` counts the events that were new; `skipped` names columns that no type holds."""
 
     source: str
     entries: int
@@ -104,7 +108,7 @@ def load_source(
             source=source.name, problem="run, subrun and event are not as long as the other columns"
         )
     for label, kind in source.tables.items():
-        note_table(dataset, label, kind)
+        note_table(dataset, label, kind, name=source.table_name)
     blocks = _Blocks(columns)
     if source.has_lists and blocks.repeated is not None:
         run, subrun, event = (int(column[blocks.repeated]) for column in columns)
@@ -176,16 +180,18 @@ def _read(source: Source, begin: int, end: int, is_chosen: Any) -> dict[str, Row
     if isinstance(is_chosen, slice):
         return source.read(begin, end)
     step = max(1, GROUP_BYTES // max(1, source.entry_bytes))
-    parts: dict[str, list[npt.NDArray[Any]]] = {label: [] for label in source.tables}
+    parts: dict[str, list[Any]] = {label: [] for label in source.tables}
     for at in range(begin, end, step):
         own = is_chosen[at - begin : at - begin + step]
         if own.any():
             for label, piece in source.read(at, min(at + step, end)).items():
                 parts[label].append(piece.rows[own])
-    return {label: _flat(source.tables[label], np.concatenate(rows)) for label, rows in parts.items()}
+    return {label: _flat(source.tables[label], rows) for label, rows in parts.items()}
 
 
-def _flat(kind: VectorType, rows: npt.NDArray[Any]) -> Rows:
+def _flat(kind: RowsType, parts: Sequence[Any]) -> Rows:
+    is_numpy = isinstance(parts[0], np.ndarray)
+    rows = np.concatenate(parts) if is_numpy else values_module().joined(parts, kind.row)
     return Rows(kind, np.ones(len(rows), np.int64), rows)
 
 
@@ -195,9 +201,14 @@ def _flat(kind: VectorType, rows: npt.NDArray[Any]) -> Rows:
 def _store(dataset: "DataSet", source: Source, label: str, columns: Columns, rows: Rows, *, replace: bool) -> int:
     own = _without_absent(columns, rows)
     events, values = _as_lists(*own) if source.has_lists else _as_rows(*own)
-    store_products(dataset, label, rows.kind, events, values, mode="overwrite" if replace else "new")
     if not replace:
+        refuse_other_versions(dataset, source.name, label, rows.kind, events)
+    store_products(dataset, label, rows.kind, events, values, mode="overwrite" if replace else "new")
+    if replace:
+        remove_other_versions(dataset, label, rows.kind, events)
+    else:
         _compare(dataset, source, label, rows.kind, events, values)
+        refuse_other_versions(dataset, source.name, label, rows.kind, events)
     return len(values)
 
 
@@ -218,27 +229,15 @@ def _as_rows(columns: Columns, rows: Rows) -> tuple[Columns, list[bytes]]:
         is_first[1:] |= column[1:] != column[:-1]
     starts = np.flatnonzero(is_first)
     counts = np.diff(starts, append=len(order))
-    return [column[starts] for column in ordered], _values(counts, rows.rows[order])
+    return [column[starts] for column in ordered], rows.kind.encode_rows(rows.rows[order], counts)
 
 
 def _as_lists(columns: Columns, rows: Rows) -> tuple[Columns, list[bytes]]:
-    return columns, _values(rows.counts, rows.rows)
-
-
-def _values(counts: npt.NDArray[Any], rows: npt.NDArray[Any]) -> list[bytes]:
-    """Return vectors as they are stored: a count, then the elements."""
-    size = rows.dtype.itemsize
-    heads = counts.astype("<u8").tobytes()
-    body = np.ascontiguousarray(rows).tobytes()
-    ends = (np.cumsum(counts) * size).tolist()
-    return [
-        heads[8 * at : 8 * at + 8] + body[end - count * size : end]
-        for at, (end, count) in enumerate(zip(ends, counts.tolist(), strict=True))
-    ]
+    return columns, rows.kind.encode_rows(rows.rows, rows.counts)
 
 
 def _compare(
-    dataset: "DataSet", source: Source, label: str, kind: VectorType, columns: Columns, values: Sequence[bytes]
+    dataset: "DataSet", source: Source, label: str, kind: RowsType, columns: Columns, values: Sequence[bytes]
 ) -> None:
     """Refuse when an event already had other rows: another file, or another version of this one, was loaded before.
 

@@ -3,7 +3,7 @@
 Row groups are read one at a time. `entries.py` says what becomes of columns; what `export_parquet` wrote comes back as it was.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
@@ -13,8 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from keyplan.apps.hepnos.entries import chosen_columns, number_columns, plan_of
+from keyplan.apps.hepnos.column_types import ColumnType, wider
+from keyplan.apps.hepnos.entries import (
+    Collection,
+    collection_of,
+    number_columns,
+    plan_of,
+    type_of_entries,
+    whole_numbers,
+)
 from keyplan.apps.hepnos.loading import Loaded, Progress, Rows, Source, load_source, reading
+from keyplan.apps.hepnos.table_notes import chosen_columns
+from keyplan.apps.hepnos.table_values import without_needless_options
 from keyplan.errors import InvalidInputError
 
 if TYPE_CHECKING:  # Why: for its type alone.
@@ -31,6 +41,7 @@ def load_parquet(
     path: "str | PathLike[str]",
     *,
     columns: Sequence[str] = (),
+    exclude: Sequence[str] = (),
     run: str | None = None,
     subrun: str | int | None = None,
     event: str | None = None,
@@ -49,7 +60,7 @@ def load_parquet(
         raise InvalidInputError(source=name, problem="it is not there, or no Parquet file") from error
     with opened as file:
         with reading(name, _DAMAGE):
-            source = _File(name, file, columns, (run, subrun, event), label or PurePath(name).stem)
+            source = _File(name, file, (columns, exclude), (run, subrun, event), label or PurePath(name).stem)
         return load_source(dataset, source, replace=replace, progress=progress)
 
 
@@ -58,7 +69,7 @@ class _File(Source):
         self,
         name: str,
         file: Any,
-        columns: Sequence[str],
+        choice: tuple[Sequence[str], Sequence[str]],
         numbers: tuple[str | None, str | int | None, str | None],
         label: str,
     ) -> None:
@@ -69,35 +80,61 @@ class _File(Source):
         repeated = sorted({field for field in known if known.count(field) > 1})
         if repeated:
             raise InvalidInputError(source=name, problem=f"several columns are called {', '.join(repeated)}")
-        self._numbers = number_columns(name, known, *numbers)
-        chosen = chosen_columns(name, known, columns, self._numbers)
-        empty = {field: _empty(schema.field(field).type) for field in chosen}
-        self._plan = plan_of(name, label, empty, chosen, known)
-        self._fields = [field for field in chosen if field not in self._plan.skipped]
-        self.skipped = self._plan.skipped
-        self.tables = self._plan.tables
-        self.entries = file.metadata.num_rows
+        self._paths = {path: steps for field in schema for path, steps in _paths_below((field.name,), field.type)}
+        self._numbers = number_columns(name, list(self._paths), *numbers)
+        chosen = chosen_columns(name, [field for field in known if field not in self._numbers], *choice)
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+        self.entries = file.metadata.num_rows
         self.entry_bytes = sum(group.total_byte_size for group in groups) // max(1, self.entries)
         self._starts = np.cumsum([0, *(group.num_rows for group in groups)])
         self._last: tuple[int, Any] | None = None
-        self.has_lists = any(part.form != "numbers" for part in self._plan.parts.values())
+        leaves = _leaves(known, groups)
+        types = {field: self._type_of(field, schema.field(field).type, leaves[field]) for field in chosen}
+        known_names = frozenset(known)
+        sizes: dict[str, tuple[int, ...]] = {}
+
+        def collection(field: str) -> Collection:
+            found = collection_of(field, known_names)
+            size = tuple(leaf.num_values for leaf in leaves[field])
+            # Why sizes: what is called Muon_x may have other lists than the muons.
+            return found if found is not None and sizes.setdefault(found[0], size) == size else None
+
+        self._plan = plan_of(name, label, types, collection)
+        self._fields = [field for field in chosen if field not in self._plan.skipped]
+        self.skipped = self._plan.skipped
+        self.tables = self._plan.tables
+        self.has_lists = any(part.form != "singles" for part in self._plan.parts.values())
 
     def numbers(self) -> tuple[Any, Any, Any]:
-        names = [name for name in self._numbers if isinstance(name, str)]
-        with reading(self.name, _DAMAGE):
-            table = self._file.read(columns=names)
         found = [
-            np.full(self.entries, name, np.uint64) if isinstance(name, int) else self._number(table, name)
+            np.full(self.entries, name, np.uint64) if isinstance(name, int) else self._number(name)
             for name in self._numbers
         ]
         return found[0], found[1], found[2]
 
-    def _number(self, table: Any, name: str) -> Any:
-        column = table.column(name)
-        if column.null_count:
-            raise InvalidInputError(source=self.name, problem=f"column {name} lacks a number in some rows")
-        return column.to_numpy()
+    def _number(self, name: str) -> Any:
+        field, *below = self._paths[name]
+        with reading(self.name, _DAMAGE):
+            column = ak.from_arrow(self._file.read(columns=[field]).column(field))
+        for step in below:
+            column = column[step]
+        return whole_numbers(self.name, name, column)
+
+    def _type_of(self, field: str, kind: Any, leaves: Sequence[Any]) -> ColumnType | None:
+        """Return the type of a column, None where no column has it. All columns of Arrow may lack values; few do."""
+        try:
+            empty = ak.from_arrow(pa.array([], kind))
+        except (ValueError, TypeError, NotImplementedError, pa.ArrowException):
+            return None
+        whole = type_of_entries(without_needless_options(empty))
+        if whole is None or all(_has_no_nulls(leaf) for leaf in leaves):
+            return whole
+        for group in range(len(self._starts) - 1):
+            with reading(self.name, _DAMAGE):
+                column = self._file.read_row_group(group, columns=[field]).column(field)
+            found = type_of_entries(without_needless_options(ak.from_arrow(column)))
+            whole = None if found is None or whole is None else wider(whole, found)
+        return whole
 
     def read(self, begin: int, end: int) -> dict[str, Rows]:
         first = int(np.searchsorted(self._starts, begin, "right")) - 1
@@ -118,9 +155,29 @@ class _File(Source):
         return self._last[1]
 
 
-def _empty(kind: Any) -> Any:
-    """Return an array of no values of a type; of no type where awkward has none, so that the column is left out."""
-    try:
-        return ak.from_arrow(pa.array([], kind))
-    except (ValueError, TypeError, NotImplementedError):
-        return ak.Array([])
+def _paths_below(steps: tuple[str, ...], kind: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the paths of what is in a column at any depth, as `EventHeader.runNumber`, and the steps to it."""
+    yield ".".join(steps), steps
+    while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _paths_below((*steps, field.name), field.type)
+
+
+def _leaves(known: Sequence[str], groups: Sequence[Any]) -> dict[str, list[Any]]:
+    """Return what the file says of the columns that each field is stored as, in every row group."""
+    found: dict[str, list[Any]] = {field: [] for field in known}
+    for group in groups:
+        for number in range(group.num_columns):
+            leaf = group.column(number)
+            path = leaf.path_in_schema
+            # Why the longest: names of fields may hold points.
+            owner = max((field for field in known if path == field or path.startswith(f"{field}.")), key=len)
+            found[owner].append(leaf)
+    return found
+
+
+def _has_no_nulls(leaf: Any) -> bool:
+    statistics = leaf.statistics
+    return statistics is not None and statistics.has_null_count and statistics.null_count == 0

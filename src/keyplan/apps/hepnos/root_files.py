@@ -10,14 +10,27 @@ from collections.abc import Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Final
 
+import awkward as ak
 import numpy as np
 import uproot
 from cramjam import DecompressionError
 from uproot.deserialization import DeserializationError
 from uproot.interpretation.identify import UnknownInterpretation
+from uproot.interpretation.jagged import AsJagged
+from uproot.interpretation.numerical import AsDtype
 
-from keyplan.apps.hepnos.entries import chosen_columns, number_columns, plan_of
-from keyplan.apps.hepnos.loading import Loaded, Progress, Rows, Source, load_source, reading
+from keyplan.apps.hepnos.column_types import ColumnType, NothingType, wider
+from keyplan.apps.hepnos.entries import (
+    Collection,
+    collection_of,
+    number_columns,
+    plan_of,
+    type_of_entries,
+    type_of_form,
+    whole_numbers,
+)
+from keyplan.apps.hepnos.loading import GROUP_BYTES, Loaded, Progress, Rows, Source, load_source, reading
+from keyplan.apps.hepnos.table_notes import chosen_columns
 from keyplan.errors import InvalidInputError
 
 if TYPE_CHECKING:  # Why: for its type alone.
@@ -41,6 +54,7 @@ def load_root(
     *,
     tree: str | None = None,
     columns: Sequence[str] = (),
+    exclude: Sequence[str] = (),
     run: str | None = None,
     subrun: str | int | None = None,
     event: str | None = None,
@@ -50,9 +64,10 @@ def load_root(
 ) -> Loaded:
     """Load a tree of a ROOT file: events, and products of each event. Memory does not grow with the file's columns.
 
-    `tree` is Events, or the only one, unless given; `columns` are patterns, as in Muon_*; `run`, `subrun` and `event` name the
-    columns of numbers where they are not called as usual (`subrun` may be a number for all); `label` is for single numbers, the
-    tree's name without it. `replace` as of `load_source`. Raises InvalidInputError, InvalidNumberError.
+    `tree` is Events, or the only one, unless given; `columns` and `exclude` are patterns, as in Muon_*; `run`, `subrun` and
+    `event` name the columns of numbers where they are not called as usual, at any depth, as EventHeader/EventHeader.runNumber
+    (`subrun` may be a number for all); `label` is for single values, the tree's name without it. What no column holds is left
+    out, and named in the answer. `replace` as of `load_source`. Raises InvalidInputError, InvalidNumberError.
     """
     name = fspath(path)
     try:
@@ -64,7 +79,7 @@ def load_root(
     with opened as file:
         with reading(name, _DAMAGE):
             key = _tree_name(name, file, tree)
-            source = _Tree(name, key, file[key], columns, (run, subrun, event), label)
+            source = _Tree(name, key, file[key], (columns, exclude), (run, subrun, event), label)
         return load_source(dataset, source, replace=replace, progress=progress)
 
 
@@ -86,52 +101,116 @@ class _Tree(Source):
         name: str,
         key: str,
         tree: Any,
-        columns: Sequence[str],
+        choice: tuple[Sequence[str], Sequence[str]],
         numbers: tuple[str | None, str | int | None, str | None],
         label: str | None,
     ) -> None:
         self.name = f"{name}:{key}"
         self._tree = tree
-        known = list(tree.keys(recursive=False))
-        self._numbers = number_columns(self.name, known, *numbers)
-        chosen = chosen_columns(self.name, known, columns, self._numbers)
-        readable = [field for field in chosen if _is_plain(tree[field])]
-        self._plan = plan_of(self.name, label or key.rpartition("/")[2], self._arrays(readable, 0, 0), readable, known)
-        self._fields = [field for field in readable if field not in self._plan.skipped]
-        self.skipped = tuple(field for field in chosen if field not in self._fields)
+        fields = _fields(tree)
+        self._numbers = number_columns(self.name, _with_deeper(tree, fields), *numbers)
+        known = [field for field in fields if field not in self._numbers]
+        chosen = chosen_columns(self.name, known, *choice)
+        types = {field: _type_of(tree[field]) for field in chosen}
+        counters = {counter for field in fields if (counter := _counter(tree[field])) is not None}
+        collections = frozenset(fields) | counters
+
+        def collection(field: str) -> Collection:
+            above, _, below = field.rpartition("/")
+            counter = _counter(tree[field])
+            if above:
+                column = below.removeprefix(f"{above.rpartition('/')[2].removesuffix('.')}.")
+                # Why not fBits: a TObject that is referred to has two bytes more there, and uproot takes them for elements.
+                return (above, column) if counter is not None and column != "fBits" else None
+            found = collection_of(field, collections)
+            # Why the counter: what is called Muon_x may have other lists than the muons.
+            return None if found is not None and counter not in {None, f"n{found[0]}"} else found
+
+        self._plan = plan_of(self.name, label or key.rpartition("/")[2], types, collection)
+        self._fields = [field for field in chosen if field not in self._plan.skipped]
+        self.skipped = self._plan.skipped
         self.tables = self._plan.tables
         self.entries = int(tree.num_entries)
         self.entry_bytes = _bytes_of(tree, self._fields) // max(1, self.entries)
-        self.has_lists = any(part.form != "numbers" for part in self._plan.parts.values())
+        self.has_lists = any(part.form != "singles" for part in self._plan.parts.values())
 
     def numbers(self) -> tuple[Any, Any, Any]:
         with reading(self.name, _DAMAGE):
             found = [
-                np.full(self.entries, name, np.uint64) if isinstance(name, int) else _column(self._tree, name)
+                np.full(self.entries, name, np.uint64) if isinstance(name, int) else self._column(name)
                 for name in self._numbers
             ]
         return found[0], found[1], found[2]
 
     def read(self, begin: int, end: int) -> dict[str, Rows]:
-        return self._plan.rows(end - begin, self._arrays(self._fields, begin, end))
-
-    def _arrays(self, fields: Sequence[str], begin: int, end: int) -> Any:
-        if not fields:
-            return {}
         with reading(self.name, _DAMAGE):
-            return self._tree.arrays(list(fields), entry_start=begin, entry_stop=end, library="ak")
+            entries = self._arrays(begin, end)
+        return self._plan.rows(end - begin, entries)
+
+    def _arrays(self, begin: int, end: int) -> dict[str, Any]:
+        if not self._fields:
+            return {}
+        options = {"entry_start": begin, "entry_stop": end, "library": "ak"}
+        if not hasattr(self._tree, "branches"):
+            found = self._tree.arrays(self._fields, **options)
+            return {field: found[field] for field in self._fields}
+        return dict(self._tree.arrays(self._fields, how=dict, **options))
+
+    def _column(self, name: str) -> Any:
+        return whole_numbers(self.name, name, _read(self._tree[name], 0, self.entries))
 
 
-def _is_plain(branch: Any) -> bool:
-    """True for a branch or field that can be read on its own, and is no object with branches of its own."""
+def _fields(tree: Any) -> list[str]:
+    """Return the columns of a tree: branches that have values of their own, by their path; the fields of an RNTuple."""
+    if not hasattr(tree, "branches"):
+        return list(tree.keys(recursive=False))
+    return [path for path in dict.fromkeys(tree.keys(recursive=True, full_paths=True)) if not tree[path].branches]
+
+
+def _with_deeper(tree: Any, fields: Sequence[str]) -> list[str]:
+    return list(fields) if hasattr(tree, "branches") else list(dict.fromkeys([*fields, *tree.keys(recursive=True)]))
+
+
+def _counter(branch: Any) -> str | None:
+    counter = getattr(branch, "count_branch", None)
+    return None if counter is None else str(counter.name)
+
+
+def _type_of(branch: Any) -> ColumnType | None:
+    """Return the type of a column, None for what no column holds: an object that uproot or awkward has no form for.
+
+    Why objects are read before: uproot learns only from their bytes whether it can read them, and as what.
+    """
     kind = getattr(branch, "interpretation", None)
-    return not isinstance(kind, UnknownInterpretation) and not getattr(branch, "branches", ())
+    if isinstance(kind, UnknownInterpretation):
+        return None
+    try:
+        if kind is None:
+            return type_of_entries(_read(branch, 0, 0))
+        # Why `type`: objects of a fixed size are read as a kind of numbers, too.
+        if type(kind.content if isinstance(kind, AsJagged) else kind) is AsDtype:
+            return type_of_form(kind.awkward_form(branch.file))
+        return _type_of_objects(branch)
+    except _DAMAGE:
+        return None
+
+
+def _type_of_objects(branch: Any) -> ColumnType | None:
+    found: ColumnType | None = NothingType()
+    step = max(1, GROUP_BYTES * branch.num_entries // max(1, branch.uncompressed_bytes))
+    for begin in range(0, max(1, branch.num_entries), step):
+        entries = _read(branch, begin, begin + step)
+        kind = type_of_entries(entries)
+        # Why the first as well: lists that are all empty may have other records than those with elements.
+        if isinstance(found, NothingType) or ak.count(entries) > 0:
+            found = kind if found is None or kind is None else wider(found, kind)
+    return found
+
+
+def _read(branch: Any, begin: int, end: int) -> Any:
+    return branch.array(entry_start=begin, entry_stop=end, library="ak")
 
 
 def _bytes_of(tree: Any, fields: Sequence[str]) -> int:
     """Return how many bytes the fields have in all, uncompressed; for a file that does not say, an upper guess."""
     return sum(int(getattr(tree[field], "uncompressed_bytes", 0) or 8 * tree.num_entries) for field in fields)
-
-
-def _column(tree: Any, name: str) -> Any:
-    return np.asarray(tree[name].array(library="np"))

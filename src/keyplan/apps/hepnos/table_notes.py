@@ -1,90 +1,155 @@
-"""The tables that loaders write: which labels and types a data set has, kept with it, so that others can read what was loaded.
+"""The tables of a data set, noted with it: which labels there are, and in which versions, each a type of product.
 
-A table's type says its columns, `vector<struct{pt:float32,eta:float32}>`. Where that is too long for a key, or several tables
-share a label, it is the table's name and a digest of the columns, `vector<rec_slc@5d2a91c0>`; the columns then stand in the
-note on the data set alone: a JSON product labelled `table/LABEL/DIGEST`.
+A type's name says a table's columns, `vector<struct{pt:float32,eta:float32}>`. Where that is too long for a key, it is the
+table's name and a digest of the columns, `vector<rec_slc@5d2a91c05d2a91c0>`; the columns then stand in the note alone. A note
+is a JSON product of the data set, labelled `table/LABEL/DIGEST`, and is written before any product of its type.
 """
 
+import re
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from keyplan.apps.hepnos.errors import MissingError
-from keyplan.apps.hepnos.types import ProductType, VectorType, product_type, vector
+from keyplan.apps.hepnos.column_types import ColumnType, RecordType, column_type, type_of_dtype
+from keyplan.apps.hepnos.dataset_ref import DataSetRef
+from keyplan.apps.hepnos.errors import TypeMismatchError
+from keyplan.apps.hepnos.keys import ITEM_BYTES
+from keyplan.apps.hepnos.product_types import RowsType, VectorType
+from keyplan.apps.hepnos.types import rows_type
 from keyplan.errors import CorruptionError, InvalidInputError
 
-if TYPE_CHECKING:  # Why: a table is one of a data set, whose module imports those that store tables.
-    from keyplan.apps.hepnos.datasets import DataSet
-
-__all__ = ["StoredTable", "note_table", "table_named", "table_type", "tables"]
+__all__ = ["NotedTable", "chosen_columns", "note_table", "noted_tables", "table_type"]
 
 _NOTE: Final = "table/"
+_KEY_BYTES_MAX: Final = 511
+"""Why a number here: LMDB's limit; a table has the same type on every engine."""
 _NAME_BYTES_MAX: Final = 255
-"""Why: a key of LMDB has 511 bytes, 40 of which say whose product it is; the label needs some."""
-_FORBIDDEN: Final = frozenset("#<>{},:")
+_SHORT_MAX: Final = 48
+_NOT_SHORT: Final = re.compile(r"[^A-Za-z0-9_.]", re.ASCII)
 
 
-class StoredTable(NamedTuple):
-    """A table of a data set: load it with `dataset.load_table(label, type)`, preload it as `(label, type)`."""
+class NotedTable(NamedTuple):
+    """A version of a table: `name` is its label as a rule; of several tables that share a label each has its own."""
 
     label: str
-    type: ProductType
-    columns: tuple[str, ...]
+    name: str
+    type: RowsType
 
 
-class _Note(msgspec.Struct):
+class _Note(msgspec.Struct, omit_defaults=True):
     label: str
+    table: str
     type: str
-    dtype: str | list[tuple[str, str]]
+    row: str
+    padded: Any = None
+    """Of a C++ struct with padding, its fields and gaps, as numpy describes them."""
 
 
-def table_type(name: str, dtype: np.dtype[Any], *, is_named: bool = False) -> VectorType:
-    """Return the type of a table's products. Raises InvalidInputError for the names of columns that no type can hold."""
-    for column in dtype.names or ():
-        if not column or _FORBIDDEN & set(column):
-            raise InvalidInputError(source=name, problem=f"the name of column {column!r} cannot be part of a type's")
-    spelled = vector(dtype)
-    assert isinstance(spelled, VectorType)
-    if not is_named and len(spelled.name.encode()) <= _NAME_BYTES_MAX:
+def table_type(label: str, row: ColumnType, *, name: str | None = None) -> RowsType:
+    """Return the type of a table's products; with a `name`, that of one of several tables that share the label.
+
+    Raises InvalidInputError for a column without a name, by which nobody could ask for it.
+    """
+    if isinstance(row, RecordType) and any(not column for column, _ in row.columns):
+        raise InvalidInputError(source=label, problem="a column of the table has no name")
+    spelled = rows_type(row)
+    room = min(_NAME_BYTES_MAX, _KEY_BYTES_MAX - ITEM_BYTES - len(label.encode(errors="replace")) - 1)
+    if name is None and len(spelled.name.encode()) <= room:
         return spelled
-    return VectorType(f"vector<{name}@{_digest(spelled.name)}>", spelled.dtype)
+    short = _NOT_SHORT.sub("_", label if name is None else name)[:_SHORT_MAX]
+    return rows_type(row, f"{short}@{_digest(spelled.name)}")
 
 
 def _digest(text: str) -> str:
-    return blake2b(text.encode(), digest_size=4).hexdigest()
+    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def note_table(dataset: "DataSet", label: str, kind: VectorType) -> None:
-    """Keep with the data set that it has a table. The same again changes nothing."""
-    fields: Any = kind.dtype.fields or {}
-    columns = [(name, fields[name][0].name) for name in kind.dtype.names or ()]
-    note = _Note(label, kind.name, columns or kind.dtype.name)
-    dataset.store(f"{_NOTE}{label}/{_digest(kind.name)}", msgspec.to_builtins(note), type=dict, mode="new")
+def note_table(dataset: DataSetRef, label: str, kind: RowsType, *, name: str | None = None) -> None:
+    """Keep with the data set that it has a table in a version; nothing is written when that is noted already.
+
+    Raises InvalidInputError when other columns have the type's name.
+    """
+    padded = None
+    if isinstance(kind, VectorType) and kind.dtype.names is not None and not _is_packed(kind.dtype):
+        padded = np.lib.format.dtype_to_descr(kind.dtype)
+    note = _Note(label, label if name is None else name, kind.name, str(kind.row), padded)
+    noted = f"{_NOTE}{label}/{_digest(kind.name)}"
+    stored = dataset.load(noted, dict)
+    if stored is None:
+        dataset.require()
+        dataset.store(noted, msgspec.to_builtins(note), type=dict, mode="new")
+        stored = dataset.load(noted, dict)  # Why again: another's may have been first.
+    if stored is None or _noted(stored).type.row != kind.row:
+        raise InvalidInputError(source=label, problem=f"the type {kind.name} is that of other columns in this data set")
 
 
-def tables(dataset: "DataSet") -> tuple[StoredTable, ...]:
-    """Return the tables that loaders wrote into a data set, by label."""
-    return tuple(_noted(dataset.datastore.load_product(each)) for each in dataset.products(_NOTE, is_prefix=True))
+def noted_tables(dataset: DataSetRef, label: str | None = None) -> Iterator[NotedTable]:
+    """Yield the versions of the tables of a data set, or of one label. Raises CorruptionError for a note that is damaged."""
+    prefix = _NOTE if label is None else f"{_NOTE}{label}/"
+    for product in dataset.products(prefix, is_prefix=True):
+        # Why None: the data set may be removed at this moment.
+        value = dataset.datastore.load_product(product)
+        found = None if value is None else _noted(value)
+        # Why compared: the label of another table may begin with this one and a slash.
+        if found is not None and label in {None, found.label}:
+            yield found
 
 
-def table_named(dataset: "DataSet", label: str) -> StoredTable:
-    """Return the one table of a label. Raises MissingError; InvalidInputError when files with other columns made several."""
-    found = [table for table in tables(dataset) if table.label == label]
-    if not found:
-        raise MissingError(table="tables", key=f"{dataset.path} {label}")
-    if len(found) > 1:
-        types = ", ".join(table.type.name for table in found)
-        raise InvalidInputError(source=label, problem=f"there are several tables of this label: {types}")
-    return found[0]
-
-
-def _noted(value: object) -> StoredTable:
+def _noted(value: object) -> NotedTable:
     try:
         note = msgspec.convert(value, _Note)
-        dtype = np.dtype(note.dtype).newbyteorder("<")
-    except (msgspec.ValidationError, TypeError) as error:
+        row = column_type(note.row)
+        if row is None:
+            raise TypeMismatchError(type=note.row, problem="it is the name of no type")
+        if note.padded is not None:
+            dtype = np.lib.format.descr_to_dtype(_as_descr(note.padded))
+            kind: RowsType = VectorType(note.type, dtype)
+            if dtype.hasobject or kind.row != row:
+                raise TypeMismatchError(type=note.type, problem="its fields are not those of its row")
+        else:
+            kind = rows_type(row).renamed_rows(note.type)
+    except (msgspec.ValidationError, TypeError, ValueError) as error:
         raise CorruptionError(problem="the note of a table cannot be read") from error
-    kind = product_type(VectorType(note.type, dtype))
-    return StoredTable(note.label, kind, dtype.names or (note.label,))
+    return NotedTable(note.label, note.table, kind)
+
+
+def _is_packed(dtype: np.dtype[Any]) -> bool:
+    try:
+        type_of_dtype(dtype)
+    except TypeMismatchError:
+        return False
+    return True
+
+
+def _as_descr(value: Any) -> Any:
+    """Return what JSON has made of numpy's description as that: fields are tuples in a list."""
+    if not isinstance(value, list):
+        return value
+    return [(field[0], _as_descr(field[1]), *map(tuple, field[2:])) for field in value]
+
+
+def chosen_columns(
+    source: str, known: Sequence[str], patterns: Sequence[str] | None, exclude: Sequence[str] = ()
+) -> list[str]:
+    """Return the names that match one of the patterns, all without any, and none of `exclude`; in their own order.
+
+    Raises InvalidInputError when a pattern matches none.
+    """
+    for pattern in (*(patterns or ()), *exclude):
+        if not any(_matches(name, pattern) for name in known):
+            raise InvalidInputError(source=source, problem=f"it has no column {pattern}")
+    return [
+        name
+        for name in known
+        if (not patterns or any(_matches(name, pattern) for pattern in patterns))
+        and not any(_matches(name, pattern) for pattern in exclude)
+    ]
+
+
+def _matches(name: str, pattern: str) -> bool:
+    # Why also equal: a name may hold brackets, which a pattern has a meaning for.
+    return name == pattern or fnmatchcase(name, pattern)

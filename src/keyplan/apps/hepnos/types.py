@@ -4,6 +4,7 @@
     struct{x:float32,hits:uint16[3]}      a structured scalar: its fields packed one after the other; [3]: so many in a row,
                                           [2][3] of them rows; a field may be a struct, and bytes24 is text of 3 bytes
     vector<T>                             u64 count, then the elements; T one of the above
+    table<T>                              rows with text, lists or options in them: see `table_values.py`
     str, vector<str>                      u64 length and UTF-8 bytes; u64 count and such strings
     bytes, json                           as they are; JSON
     module:Name, vector<module:Name>      a dataclass or msgspec Struct, or its registered name: msgpack
@@ -15,7 +16,6 @@ Numbers are little-endian. These are the bytes of the C++ program for plain data
 
 import dataclasses
 import struct
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import chain
 from math import isfinite
@@ -23,11 +23,17 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from keyplan.apps.hepnos.dtype_names import dtype_name, dtype_named
+from keyplan.apps.hepnos.column_types import (
+    ColumnType,
+    FixedType,
+    column_type,
+    dtype_name,
+    dtype_named,
+    packed_dtype,
+)
 from keyplan.apps.hepnos.errors import TypeMismatchError
-from keyplan.errors import CorruptionError
+from keyplan.apps.hepnos.product_types import ProductType, RowsType, ScalarType, TableType, VectorType, values_module
 
 __all__ = [
     "CXX_STRING",
@@ -36,158 +42,13 @@ __all__ = [
     "cxx_type",
     "product_type",
     "register_type",
+    "rows_type",
     "type_named",
     "type_of_value",
     "vector",
 ]
 
 _COUNT: Final = struct.Struct("<Q")
-
-
-class ProductType(ABC):
-    """A type of product. Compared by name: two types of one name store the same bytes."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    @abstractmethod
-    def encode(self, value: Any) -> bytes:
-        """Return the stored bytes of a value. Raises TypeMismatchError."""
-
-    @abstractmethod
-    def decode(self, raw: bytes) -> Any:
-        """Return the value. Raises CorruptionError when these are no bytes of the type: never a value that was not stored."""
-
-    def decode_many(self, raws: Sequence[bytes | None]) -> list[Any]:
-        """Return the value of each, None for None."""
-        decode = self.decode
-        return [None if raw is None else decode(raw) for raw in raws]
-
-    @property
-    def is_vector(self) -> bool:
-        """True when values have elements, of which a part can be stored."""
-        return False
-
-    def renamed(self, name: str) -> "ProductType":
-        """Return a type of the same bytes under another name."""
-        return _Renamed(name, self)
-
-    def refuse(self, problem: str) -> TypeMismatchError:
-        """Return the error for a value that is none of the type."""
-        return TypeMismatchError(type=self.name, problem=problem)
-
-    def damaged(self, problem: str) -> CorruptionError:
-        """Return the error for bytes that are none of the type."""
-        return CorruptionError(type=self.name, problem=problem)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ProductType) and other.name == self.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def __repr__(self) -> str:
-        return f"<product type {self.name}>"
-
-
-class _Renamed(ProductType):
-    def __init__(self, name: str, inner: ProductType) -> None:
-        super().__init__(name)
-        self.inner = inner
-
-    def encode(self, value: Any) -> bytes:
-        return self.inner.encode(value)
-
-    def decode(self, raw: bytes) -> Any:
-        return self.inner.decode(raw)
-
-    @property
-    def is_vector(self) -> bool:
-        return self.inner.is_vector
-
-
-class ScalarType(ProductType):
-    """One value of a numpy type."""
-
-    def __init__(self, name: str, dtype: np.dtype[Any]) -> None:
-        super().__init__(name)
-        self.dtype = dtype
-
-    def encode(self, value: Any) -> bytes:
-        array = _array(self, value, self.dtype)
-        if array.ndim:
-            raise self.refuse("an array is not one value")
-        return array.tobytes()
-
-    def decode(self, raw: bytes) -> Any:
-        if len(raw) != self.dtype.itemsize:
-            raise self.damaged(f"a value has {self.dtype.itemsize} bytes, not {len(raw)}")
-        return np.frombuffer(raw, self.dtype)[0]
-
-    def decode_many(self, raws: Sequence[bytes | None]) -> list[Any]:
-        present = [raw for raw in raws if raw is not None]
-        # Why at once: making an array for each value costs five times as much as the value.
-        if len(present) < len(raws) or set(map(len, present)) != {self.dtype.itemsize}:
-            return super().decode_many(raws)
-        return list(np.frombuffer(b"".join(present), self.dtype))
-
-
-class VectorType(ProductType):
-    """Any number of values of a numpy type, as an array of one dimension."""
-
-    def __init__(self, name: str, dtype: np.dtype[Any]) -> None:
-        super().__init__(name)
-        self.dtype = dtype
-
-    @property
-    def is_vector(self) -> bool:
-        return True
-
-    def encode(self, value: Any) -> bytes:
-        array = _array(self, value, self.dtype)
-        if array.ndim != 1:
-            raise self.refuse(f"a vector has one dimension, not {array.ndim}")
-        return _COUNT.pack(len(array)) + array.tobytes()
-
-    def decode(self, raw: bytes) -> Any:
-        size = self.dtype.itemsize
-        if len(raw) < _COUNT.size or _COUNT.unpack_from(raw)[0] * size != len(raw) - _COUNT.size:
-            raise self.damaged("the count of elements does not agree with the length")
-        return np.frombuffer(raw, self.dtype, offset=_COUNT.size)
-
-
-def _array(kind: ProductType, value: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the value as an array of the type's own byte order. Trap: numpy would cut 300 to fit a byte, and 1.5 to 1."""
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise kind.refuse("some of its elements are masked")
-    is_python = not isinstance(value, np.ndarray | np.generic)
-    given = _whole_numbers(kind, value, dtype) if is_python and dtype.kind in "iu" else np.asarray(value)
-    if given.dtype.names != dtype.names:
-        raise kind.refuse(f"its elements are {given.dtype.name}")
-    if is_python and given.size and given.dtype.kind in "iu" and dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        if given.min() < limits.min or given.max() > limits.max:
-            raise kind.refuse("a number is out of range")
-    elif not np.can_cast(given.dtype, dtype, "same_kind" if is_python else "equiv") and given.size:
-        raise kind.refuse(f"its elements are {given.dtype.name}")
-    with np.errstate(over="ignore"):
-        found = np.ascontiguousarray(given, dtype) if given.ndim else given.astype(dtype)
-    if is_python and dtype.kind == "f" and np.any(np.isinf(found) & np.isfinite(given)):
-        raise kind.refuse("a number is out of range")
-    return found
-
-
-def _whole_numbers(kind: ProductType, value: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return numbers of Python as an array. Trap: of 1 and 2**63 together numpy makes floats."""
-    given = np.asarray(value)
-    if given.dtype.kind not in "fO" or not isinstance(value, list | tuple):
-        return given
-    if not all(type(number) is int for number in value):
-        return given
-    try:
-        return np.array(value, dtype)
-    except OverflowError as error:
-        raise kind.refuse("a number is out of range") from error
 
 
 class _Strings(ProductType):
@@ -379,12 +240,10 @@ def type_of_value(value: Any) -> ProductType:
         return product_type(value.dtype)
     if isinstance(value, bool | int | float):
         return product_type(np.dtype(type(value)))
+    if type(value).__module__.partition(".")[0] == "awkward":
+        return rows_type(values_module().type_of_rows(value))
     if isinstance(value, list | tuple) and value:
-        if all(isinstance(item, str) for item in value):
-            return _STR_VECTOR
-        if _is_class(type(value[0])) and all(type(item) is type(value[0]) for item in value):
-            return vector(type(value[0]))
-        return _JSON
+        return _type_of_list(value)
     if isinstance(value, bytearray | memoryview):
         return _BYTES
     if type(value) in _PYTHON:
@@ -392,6 +251,16 @@ def type_of_value(value: Any) -> ProductType:
     if _is_class(type(value)):
         return product_type(type(value))
     return _JSON
+
+
+def _type_of_list(values: Sequence[Any]) -> ProductType:
+    kinds = set(map(type, values))
+    (kind,) = kinds if len(kinds) == 1 else (None,)
+    if kind in {float, bool}:
+        return vector(kind)
+    if all(isinstance(item, str) for item in values):
+        return _STR_VECTOR
+    return vector(kind) if kind is not None and _is_class(kind) else _JSON
 
 
 def cxx_type(name: str, element: Any) -> ProductType:
@@ -411,6 +280,10 @@ def _named(name: str) -> ProductType | None:
     if base in _registry.by_name:
         kind = _registry.by_name[base]
         return product_type(kind) if inner is None else vector(kind)
+    if name.startswith("table<") and name.endswith(">"):
+        row = column_type(name[len("table<") : -1])
+        # Why compared: rows of plain data are a vector, and have one name.
+        return rows_type(row) if row is not None and rows_type(row).name == name else None
     dtype = dtype_named(base)
     if dtype is None:
         return None
@@ -428,6 +301,17 @@ def _class_name(kind: type) -> str:
     return name
 
 
+def rows_type(row: ColumnType, name: str | None = None) -> RowsType:
+    """Return the type of products that are rows of a type: a vector where they are plain data, else a table.
+
+    `name` stands in the place of the row type's own, as `Muon@5d2a91c0` does, whose columns a note on the data set has.
+    """
+    dtype = packed_dtype(row)
+    if dtype is None or isinstance(row, FixedType):
+        return TableType(f"table<{row if name is None else name}>", row)
+    return VectorType(f"vector<{row if name is None else name}>", dtype)
+
+
 def _dtype(given: Any) -> np.dtype[Any]:
     try:
         dtype = np.dtype(given)
@@ -438,7 +322,7 @@ def _dtype(given: Any) -> np.dtype[Any]:
 
 def _little(dtype: np.dtype[Any]) -> np.dtype[Any]:
     # Why also hasobject: a struct's object would be stored as its address.
-    if dtype.hasobject or (dtype.kind in "USmMcV" and dtype.names is None):
+    if dtype.hasobject or (dtype.kind == "V" and dtype.names is None) or not dtype.itemsize:
         raise TypeMismatchError(type=dtype.name, problem="such elements have no fixed bytes that C++ shares")
     return dtype.newbyteorder("<")
 

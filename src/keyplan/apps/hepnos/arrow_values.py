@@ -1,0 +1,116 @@
+"""Rows of tables as arrays of Arrow, for Parquet. A complex number is a record of `real` and `imag`: Arrow has none."""
+
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import pyarrow as pa
+
+from keyplan.apps.hepnos.column_types import (
+    ColumnType,
+    FixedType,
+    ListType,
+    NothingType,
+    NumberType,
+    OptionType,
+    RecordType,
+    TextType,
+)
+from keyplan.apps.hepnos.table_values import from_rows
+
+__all__ = ["arrow_content", "arrow_item"]
+
+
+def arrow_item(kind: ColumnType, name: str = "item") -> Any:
+    """Return the field of Arrow that holds values of a type."""
+    is_nullable = isinstance(kind, OptionType | NothingType)
+    return pa.field(name, _arrow_type(kind.content if isinstance(kind, OptionType) else kind), nullable=is_nullable)
+
+
+def _arrow_type(kind: ColumnType) -> Any:
+    match kind:
+        case NumberType(dtype) if dtype.kind == "c":
+            part = pa.from_numpy_dtype(np.dtype(f"f{dtype.itemsize // 2}"))
+            return pa.struct([pa.field(each, part, nullable=False) for each in ("real", "imag")])
+        case NumberType(dtype) if dtype.kind in "SU":
+            return pa.large_binary() if dtype.kind == "S" else pa.large_string()
+        case NumberType(dtype) if dtype.kind in "mM":
+            return _time_type(dtype)
+        case NumberType(dtype):
+            return pa.from_numpy_dtype(dtype)
+        case TextType(is_bytes):
+            return pa.large_binary() if is_bytes else pa.large_string()
+        case ListType(content):
+            return pa.large_list(arrow_item(content))
+        case FixedType(content, size):
+            return pa.list_(arrow_item(content), size)
+        case RecordType(columns, _):
+            return pa.struct([arrow_item(each, name) for name, each in columns])
+        case OptionType(content):
+            return _arrow_type(content)
+        case NothingType():
+            return pa.null()
+
+
+def _time_type(dtype: np.dtype[Any]) -> Any:
+    unit, count = np.datetime_data(dtype)
+    if count == 1 and unit == "D" and dtype.kind == "M":
+        return pa.date32()
+    # Why else: Arrow has no other units, and a wider one may not hold what these do.
+    exact = unit if count == 1 and unit in {"s", "ms", "us", "ns"} else None
+    if exact is None:
+        return pa.int64()
+    return pa.timestamp(exact) if dtype.kind == "M" else pa.duration(exact)
+
+
+def arrow_content(rows: Any, kind: ColumnType) -> Any:
+    """Return rows of numpy or of awkward as an array of Arrow of the type's field."""
+    return _array(ak.to_layout(from_rows(rows)), kind)
+
+
+def _array(layout: Any, kind: ColumnType) -> Any:
+    if isinstance(kind, OptionType):
+        return _optional(layout, kind)
+    if layout.is_indexed:
+        layout = layout.project()
+    match kind:
+        case NumberType(dtype) if dtype.kind not in "SU":
+            return _numbers(np.asarray(layout.data), dtype)
+        case NumberType() | TextType():
+            lists = layout.to_ListOffsetArray64(True)  # noqa: FBT003
+            raw = np.ascontiguousarray(lists.content.data)
+            offsets = pa.py_buffer(np.ascontiguousarray(lists.offsets.data))
+            return pa.Array.from_buffers(_arrow_type(kind), len(layout), [None, offsets, pa.py_buffer(raw)])
+        case ListType(content):
+            lists = layout.to_ListOffsetArray64(True)  # noqa: FBT003
+            offsets = np.asarray(lists.offsets.data)
+            inner = _array(lists.content[: int(offsets[-1])], content)
+            return pa.LargeListArray.from_arrays(pa.array(offsets), inner, type=_arrow_type(kind))
+        case FixedType(content, size):
+            whole = (layout.to_RegularArray() if layout.is_numpy else layout).content[: len(layout) * size]
+            return pa.FixedSizeListArray.from_arrays(_array(whole, content), type=_arrow_type(kind))
+        case RecordType(columns, _):
+            contents = [_array(layout[name][: len(layout)], each) for name, each in columns]
+            if not contents:
+                return pa.array([{}] * len(layout), pa.struct([]))
+            return pa.StructArray.from_arrays(contents, fields=[arrow_item(each, name) for name, each in columns])
+        case _:
+            return pa.nulls(len(layout))
+
+
+def _optional(layout: Any, kind: OptionType) -> Any:
+    """Return what is there, taken by an index that is null where nothing is."""
+    is_there = np.asarray(layout.mask_as_bool(valid_when=True)) if layout.is_option else np.ones(len(layout), np.bool_)
+    present = _array(layout.project() if layout.is_option else layout, kind.content)
+    index = np.where(is_there, np.cumsum(is_there) - 1, 0)
+    return present.take(pa.array(index, mask=~is_there))
+
+
+def _numbers(values: Any, dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "c":
+        parts = [pa.array(np.ascontiguousarray(part)) for part in (values.real, values.imag)]
+        return pa.StructArray.from_arrays(parts, fields=list(_arrow_type(NumberType(dtype))))
+    kind = _arrow_type(NumberType(dtype))
+    return pa.array(
+        np.ascontiguousarray(values).view("i8") if pa.types.is_int64(kind) and dtype.kind in "mM" else values, kind
+    )

@@ -1,0 +1,244 @@
+"""Every column of a file comes back as uproot reads it; files of several versions are one table; what cannot be is named."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import awkward as ak
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import uproot
+
+from keyplan.apps import hepnos
+from keyplan.errors import InvalidInputError
+
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "data" / "hepnos"
+SAMPLES = os.environ.get("KEYPLAN_COFFEA_SAMPLES", "")
+"""The folder tests/samples of coffea's sources, which have more files than are kept here."""
+
+NUMBERS = ("run", "subrun", "event", "luminosityBlock", "RunNum", "LumiBlockNum", "EvtNum")
+HEADER = {"run": "EventHeader/EventHeader.runNumber", "subrun": 0, "event": "EventHeader/EventHeader.eventNumber"}
+FILES: list[tuple[str, str, dict[str, Any]]] = [
+    ("nano_dy.root", "Events", {}),
+    ("pduneana.root", "pduneana/beamana", {}),
+    (
+        "PHYSLITE_example.root",
+        "CollectionTree",
+        {
+            "run": "EventInfoAuxDyn.runNumber",
+            "subrun": "EventInfoAuxDyn.lumiBlock",
+            "event": "EventInfoAuxDyn.eventNumber",
+        },
+    ),
+    ("edm4hep_ILD_mumuH_v01-00_podio_v01-07_10ev.root", "events", HEADER),
+    ("delphes.root", "Delphes", {"run": "Event/Event.ProcessID", "subrun": 0, "event": "Event/Event.Number"}),
+    ("treemaker.root", "PreSelection", {}),
+    ("scouting_nano.root", "Events", {}),
+    ("nano_tt_v15.root", "Events", {}),
+    ("nano_dimuon_rntuple.root", "Events", {}),
+]
+
+
+def stored_columns(dataset: hepnos.DataSet, label: str) -> dict[str, Any]:
+    """Return each column that was loaded by the path that a file may have it under, an entry for each event."""
+    found: dict[str, Any] = {}
+    for key in dataset.tables:
+        lists = hepnos.to_awkward(dataset, [key])[key]
+        names = ak.fields(lists)
+        if not names:
+            found[key] = lists
+            continue
+        for name in names:
+            column = lists[name]
+            if key == label:
+                found[name] = column[:, 0]
+            else:
+                last = key.rpartition("/")[2].removesuffix(".")
+                found |= dict.fromkeys((f"{key}_{name}", f"{key}/{last}.{name}", f"{key}.{name}"), column)
+        found.setdefault(key, lists)
+    return found
+
+
+def file_columns(tree: Any) -> list[str]:
+    if not hasattr(tree, "branches"):
+        return list(tree.keys(recursive=False))
+    return [path for path in dict.fromkeys(tree.keys(full_paths=True)) if not tree[path].branches]
+
+
+def same(one: Any, other: Any) -> bool:
+    is_equal = ak.array_equal(one, other, equal_nan=True, check_parameters=False, dtype_exact=True)
+    # Why listed: of lists without elements awkward compares types that uproot makes up.
+    return bool(is_equal) or repr(ak.to_list(one)) == repr(ak.to_list(other))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "tree", "options"), FILES, ids=lambda given: given if isinstance(given, str) else "")
+def test_every_column_of_a_real_file_is_what_uproot_reads(
+    dataset: hepnos.DataSet, name: str, tree: str, options: dict[str, Any]
+) -> None:
+    path = next((folder / name for folder in (SHARED, Path(SAMPLES)) if (folder / name).is_file()), None)
+    if path is None:
+        pytest.skip(
+            f"{name} is not on this machine: coffea's sources have it, and KEYPLAN_COFFEA_SAMPLES names their folder"
+        )
+    loaded = hepnos.load_root(dataset, path, tree=tree, **options)
+    stored = stored_columns(dataset, tree.rpartition("/")[2])
+    events = dataset.events().to_numpy()
+    opened: Any = uproot.open(path)
+    with opened as file:
+        of_file: Any = file[tree]
+        names = options or {"run": "run", "event": "event"}
+        if "RunNum" in of_file:
+            names = {"run": "RunNum", "event": "EvtNum"}
+        numbers = [np.concatenate(of_file[names[key]].array(library="np"), axis=None) for key in ("run", "event")]
+        subrun = {"nano_dy.root": "luminosityBlock"}.get(name)
+        assert sorted(events["event"].tolist()) == sorted(numbers[1].tolist())
+        position = {
+            (run, event): at for at, (run, event) in enumerate(zip(*map(np.ndarray.tolist, numbers), strict=True))
+        }
+        order = [position[int(each["run"]), int(each["event"])] for each in events]
+        if subrun is not None:
+            assert events["subrun"].tolist() == of_file[subrun].array()[order].to_list()
+        known = {*NUMBERS, *options.values(), *loaded.skipped, *(f"n{label}" for label in loaded.labels)}
+        columns = [column for column in file_columns(of_file) if column not in known]
+        given = of_file.arrays(columns, library="ak", how=dict if hasattr(of_file, "branches") else None)
+        for column in columns:
+            assert same(stored[column], given[column][order]), column
+    assert len(columns) > 200
+
+
+def rntuple(path: Path) -> dict[str, Any]:
+    """Write what NanoAOD has not: text, lists of lists, records, records in lists; and events that are out of order."""
+    columns: dict[str, Any] = {
+        "head": ak.Array([{"run": 1, "event": number} for number in (4, 2, 3)]),
+        "text": ak.Array(["é", "", "abc"]),
+        "nested": ak.Array([[[1, 2], []], [], [[3]]]),
+        "Muon": ak.Array(
+            [
+                [{"pt": 1.5, "hits": [1, 2], "name": "a"}, {"pt": 2.5, "hits": [], "name": ""}],
+                [],
+                [{"pt": 3.5, "hits": [3], "name": "ü"}],
+            ]
+        ),
+        "vertex": ak.Array([{"x": 1.0, "n": 1}, {"x": 2.0, "n": 2}, {"x": 3.0, "n": 3}]),
+        "flag": np.array([True, False, True]),
+    }
+    with uproot.recreate(path) as file:
+        file["Events"] = columns
+    return columns
+
+
+def test_an_rntuple_of_nested_columns_comes_back_with_numbers_from_its_depth(
+    store: hepnos.DataStore, dataset: hepnos.DataSet, tmp_path: Path
+) -> None:
+    columns = rntuple(tmp_path / "nested.root")
+    numbers: dict[str, Any] = {"run": "head.run", "subrun": 7, "event": "head.event"}
+    with pytest.raises(InvalidInputError, match=r"name those it has, as .*head\.run"):
+        hepnos.load_root(dataset, tmp_path / "nested.root")
+    loaded = hepnos.load_root(dataset, tmp_path / "nested.root", exclude=["fl*"], **numbers)
+    assert loaded.skipped == ()
+    assert dataset.events().to_numpy().tolist() == [(1, 7, 2), (1, 7, 3), (1, 7, 4)]
+    stored = stored_columns(dataset, "Events")
+    assert set(dataset.tables) == {"Events", "Muon", "nested"}
+    assert set(dataset.tables["Events"].schema) == {"head", "text", "vertex"}
+    for name in ("text", "nested", "Muon", "vertex", "head"):
+        assert ak.to_list(stored[name]) == ak.to_list(columns[name][[1, 2, 0]]), name
+    hepnos.export_parquet(dataset, tmp_path / "out.parquet")
+    again = store.root.ensure("again")
+    hepnos.load_parquet(again, tmp_path / "out.parquet")
+    assert ak.to_list(hepnos.to_awkward(again)) == ak.to_list(hepnos.to_awkward(dataset))
+
+
+def parquet(path: Path, **columns: Any) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_number_columns_of_parquet_lie_at_any_depth(dataset: hepnos.DataSet, tmp_path: Path) -> None:
+    head = [[{"run": 3, "event": 9}], [{"run": 3, "event": 8}]]
+    path = parquet(tmp_path / "deep.parquet", head=head, x=[1.0, 2.0])
+    hepnos.load_parquet(dataset, path, run="head.run", subrun=1, event="head.event", columns=["x"])
+    assert dataset.events().to_numpy().tolist() == [(3, 1, 8), (3, 1, 9)]
+    assert dataset.load_table("deep").rows["x"].tolist() == [2.0, 1.0]
+    two = parquet(tmp_path / "two.parquet", head=[*head, [*head[0], *head[1]]], x=[1.0, 2.0, 3.0])
+    with pytest.raises(InvalidInputError, match=r"head\.run has not one number in entry 2, but 2"):
+        hepnos.load_parquet(dataset, two, run="head.run", subrun=1, event="head.event")
+
+
+def year(path: Path, events: list[int], **columns: Any) -> Path:
+    """Write events of a year's version: a list of muons each, as long as its number."""
+    counts = {event: event % 3 for event in events}
+    lists = {
+        f"Muon_{name}": [[make(event, at) for at in range(counts[event])] for event in events]
+        for name, make in columns.items()
+    }
+    numbers = {"run": [1] * len(events), "luminosityBlock": [1] * len(events), "event": events}
+    return parquet(path, **numbers, nMuon=list(counts.values()), **lists)
+
+
+def test_files_of_several_versions_are_one_table(dataset: hepnos.DataSet, tmp_path: Path) -> None:
+    old = year(tmp_path / "2016.parquet", [5, 1, 4], pt=lambda event, at: event + at / 2)
+    new = year(
+        tmp_path / "2018.parquet", [2, 8], pt=lambda event, at: float(event + at), tag=lambda event, at: f"{event}{at}"
+    )
+    for path in (old, new, old):
+        hepnos.load_parquet(dataset, path)
+    found = hepnos.to_awkward(dataset)
+    assert found.event.to_list() == [1, 2, 4, 5, 8]
+    assert found.Muon.pt.to_list() == [[1.0], [2, 3], [4.0], [5.0, 5.5], [8, 9]]
+    assert found.Muon.tag.to_list() == [[None], ["20", "21"], [None], [None, None], ["80", "81"]]
+    hepnos.export_parquet(dataset, tmp_path / "all.parquet", ["Muon"], batch_events=2)
+    assert ak.from_parquet(tmp_path / "all.parquet").Muon.tag.to_list() == found.Muon.tag.to_list()
+    table = dataset.tables["Muon"]
+    with dataset.datastore.prefetch(products=[(table.label, kind) for kind in table.types]) as prefetch:
+        rows = [table.of(event, source=prefetch).pt.to_list() for event in prefetch(dataset.events())]
+        assert rows == found.Muon.pt.to_list()
+        assert prefetch.statistics.misses == 0
+    clash = year(tmp_path / "clash.parquet", [3, 8], pt=lambda event, at: float(event + at))
+    before = [product.raw for product in dataset.runs[1].subruns[1].events[8].products()]
+    with pytest.raises(InvalidInputError, match="event 1 1 8 has other rows of Muon already, in the version table<"):
+        hepnos.load_parquet(dataset, clash)
+    assert [product.raw for product in dataset.runs[1].subruns[1].events[8].products()] == before
+    hepnos.load_parquet(dataset, clash, replace=True)
+    assert hepnos.to_awkward(dataset).Muon.tag.to_list()[-1] == [None, None]
+    assert len(list(dataset.runs[1].subruns[1].events[8].products("Muon"))) == 1
+
+
+def test_lists_of_other_lengths_are_a_table_of_their_own(dataset: hepnos.DataSet, tmp_path: Path) -> None:
+    numbers = {"run": [1, 1], "luminosityBlock": [1, 1], "event": [1, 2], "nMuon": [1, 2]}
+    path = parquet(tmp_path / "o.parquet", **numbers, Muon_pt=[[1.0], [2.0, 3.0]], Muon_other=[[1.0, 2.0], [3.0, 4.0]])
+    hepnos.load_parquet(dataset, path)
+    found = hepnos.to_awkward(dataset)
+    assert (found.Muon.pt.to_list(), found["Muon_other"].to_list()) == ([[1.0], [2.0, 3.0]], [[1.0, 2.0], [3.0, 4.0]])
+
+
+@pytest.mark.parametrize("databases", [2, 3, 4])
+def test_what_a_ring_exports_is_aligned_with_its_file(tmp_path: Path, databases: int) -> None:
+    source = np.random.default_rng(databases)
+    size = 60
+    event = source.permutation(size)
+    columns = {"run": event // 20, "luminosityBlock": event // 4, "event": event, "x": event * 0.5}
+    lists = {"hits": [list(range(number % 4)) for number in event.tolist()]}
+    pq.write_table(pa.table({**columns, **lists}), tmp_path / "file.parquet")
+    order = np.argsort(event)
+    with hepnos.open("memory:", databases=dict.fromkeys(("subruns", "events", "products"), databases)) as store:
+        dataset = store.root.ensure("d")
+        hepnos.load_parquet(dataset, tmp_path / "file.parquet")
+        hepnos.export_parquet(dataset, tmp_path / "out.parquet", batch_events=7)
+        out, arrays = ak.from_parquet(tmp_path / "out.parquet"), hepnos.to_awkward(dataset)
+        table = dataset.load_table("file")
+        raw = list(hepnos.load_products(dataset, "file", dataset.tables["file"].type))
+        by_event = dataset.load_table("file", events=table.events[::-1])
+        batches = [each["event"].tolist() for each in dataset.events().batches(8)]
+        assert [number for each in batches for number in each] == event[order].tolist()
+        assert [len(each) for each in batches] == [8] * 7 + [4]
+        assert [each.number for each in dataset.events()] == event[order].tolist()
+        for found in (out.event.to_list(), arrays.event.to_list(), table.events["event"].tolist()):
+            assert found == event[order].tolist()
+        assert [int.from_bytes(item[-8:], "big") for item, _ in raw] == event[order].tolist()
+        assert by_event.rows.tolist() == table.rows.tolist()
+        for found in (out.file.x[:, 0].to_list(), arrays.file.x[:, 0].to_list(), table.rows["x"].tolist()):
+            assert found == columns["x"][order].tolist()
+        assert out.hits.to_list() == arrays.hits.to_list() == [lists["hits"][at] for at in order]
