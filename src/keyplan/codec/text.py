@@ -185,8 +185,10 @@ class Percent(Element[str]):
         return within_limit(self, value, self.encode_start(value), self._limit)
 
     def decode(self, raw: bytes) -> str:
-        plain = _ESCAPE.sub(_unescape, raw)
-        if not plain or _escaped(plain) != raw:
+        # Why looked for first: most texts have nothing to escape, and lists decode many.
+        has_escapes = _TO_ESCAPE.search(raw) is not None
+        plain = _ESCAPE.sub(_unescape, raw) if has_escapes else raw
+        if not plain or (has_escapes and _escaped(plain) != raw):
             self.refuse(raw, "not the one percent-escaped spelling of a text")
         within_limit(self, raw, raw, self._limit)
         return utf8_text(self, plain)

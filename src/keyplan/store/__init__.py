@@ -18,7 +18,7 @@ from keyplan.store.layout_check import LAYOUT_CHECKS, LayoutCheck, LayoutChecker
 from keyplan.store.lease import STORE_CLOSED, Keeper, Lease, LeaseSchedule
 from keyplan.store.levels import ItemKeyPage, Level, LevelPage, item_key_page, level_page, levels
 from keyplan.store.named_layouts import LAYOUT_GROUP, installed_layouts, layout_named, root_values
-from keyplan.store.noted import NotedState
+from keyplan.store.noted import NotedState, entries_in, holds_in
 from keyplan.store.plan import (
     IndexEntry,
     Plan,
@@ -68,7 +68,9 @@ __all__ = [
     "Transaction",
     "Write",
     "checked_reaction",
+    "entries_in",
     "entries_pointing_at",
+    "holds_in",
     "index_entries_of",
     "index_state_key",
     "index_state_of",

@@ -52,18 +52,24 @@ class PinnedState(Binding):
         self.secrets = secrets
         self._layouts = layouts
         self.known_layouts = None if layouts is None else layouts.known
-        self._reader = reader
+        self.engine = engine
+        self.reader = reader
+        self.reads_ahead = not engine.profile.has_local_reads
         self._no_writer = NoWriter(engine)
         self._no_watcher = NoWatcher(engine, "a snapshot")
 
     @property
     def revision(self) -> int:
         """The revision that is read."""
-        return self._reader.revision
+        return self.reader.revision
 
     def read_ahead(self, *refs: KeyRef) -> None:
-        """Read what stands at these keys at once, so that views bound afterwards find it read. Raises InvalidKeyError."""
-        self._reader.read_ahead(raw_keys_of(refs))
+        """Read what stands at these keys at once, so that views bound afterwards find it read.
+
+        Nothing is read where a read waits for nothing (`reads_ahead`). Raises InvalidKeyError where something is.
+        """
+        if self.reads_ahead:
+            self.reader.read_ahead(raw_keys_of(refs))
 
     def check_layout(self, layout: BoundLayout) -> None:
         """As the store does: a layout may be bound here first."""
@@ -71,16 +77,16 @@ class PinnedState(Binding):
             self._layouts.check(layout)
 
     def table_view(self, table: BoundTable) -> TableView[object, object]:
-        return TableRecords(table, self._reader, self._no_writer, self._no_watcher)
+        return TableRecords(table, self.reader, self._no_writer, self._no_watcher)
 
     def unique_view(self, index: BoundIndex) -> UniqueView[object, object, object]:
-        return UniqueEntries(index, self._reader, self._no_watcher)
+        return UniqueEntries(index, self.reader, self._no_watcher)
 
     def index_view(self, index: BoundIndex) -> IndexView[object, object]:
-        return IndexEntries(index, self._reader, self._no_watcher)
+        return IndexEntries(index, self.reader, self._no_watcher)
 
     def counter_view(self, counter: BoundCounter) -> CounterView:
-        return CounterNumber(counter, self._reader, self._no_writer)
+        return CounterNumber(counter, self.reader, self._no_writer)
 
     def begin(self) -> AbstractContextManager[Binding]:
         """Raise UnsupportedByEngineError: a transaction would not see this state, but the latest."""
