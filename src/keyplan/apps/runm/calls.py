@@ -1,6 +1,6 @@
 """How a declared call is performed: by a function that is given the request, the caller, and the state both were checked in."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -107,17 +107,21 @@ def handlers_of(interface: type, modules: Iterable[ModuleType]) -> Mapping[str, 
 def performer(deployment: Deployment, handler: Handler) -> Performer:
     """Return the function that performs a call: the session is checked first, in one state with what the call reads."""
     declared, function, ahead, checks_session, _ = handler
-    changes = declared.changes
+    changes, reads_ahead = declared.changes, not deployment.store.engine.profile.has_local_reads
 
     def perform(request: Any, bounds: Bounds = UNBOUNDED, is_wanted: Callable[[], bool] = _is_wanted) -> Any:
         call = GivenCall(deployment, request, bounds, is_wanted)
         if checks_session:
             return function(call)
-        partition = deployment.ahead.partition_of(request)
-        refs = () if ahead is None else ahead(deployment, request, partition)
-        with deployment.reading(*deployment.ahead.of_session(request, partition), *refs) as state:
+        with deployment.reading(*(looked_at(request) if reads_ahead else ())) as state:
             answer = function(call.checked(state))
         return answer() if changes else answer
+
+    def looked_at(request: Any) -> Iterator[KeyRef]:
+        partition = deployment.ahead.partition_of(request)
+        yield from deployment.ahead.of_session(request, partition)
+        if ahead is not None:
+            yield from ahead(deployment, request, partition)
 
     return perform
 

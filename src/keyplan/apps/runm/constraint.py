@@ -7,7 +7,7 @@ from uuid import UUID
 from keyplan.apps.runm.bounds import EVERY_PROJECT
 from keyplan.apps.runm.deployment import Deployment, State
 from keyplan.apps.runm.identity import parsed_uuid, spelled_project
-from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
+from keyplan.apps.runm.records import ObjectType, ObjectTypeScope
 from keyplan.apps.runm.refusal import denied, invalid, missing
 from keyplan.apps.runm.session import Caller
 
@@ -26,16 +26,23 @@ class _Properties(NamedTuple):
     any_items: frozenset[tuple[str, str]]
     any_keys: frozenset[str]
 
-    def hold(self, record: Object) -> bool:
-        items = {(one.key, one.value) for one in record.properties}
+    def hold(self, message: Any) -> bool:
+        if self is _ANY_PROPERTIES:
+            return True
+        items = {(one.key, one.value) for one in message.properties}
+        if not (
+            self.require_items <= items
+            and self.forbid_items.isdisjoint(items)
+            and (not self.any_items or not self.any_items.isdisjoint(items))
+        ):
+            return False
+        if not (self.require_keys or self.forbid_keys or self.any_keys):
+            return True
         keys = {key for key, _ in items}
         return (
-            self.require_items <= items
-            and self.require_keys <= keys
-            and not self.forbid_items & items
-            and not self.forbid_keys & keys
-            and (not self.any_items or bool(self.any_items & items))
-            and (not self.any_keys or bool(self.any_keys & keys))
+            self.require_keys <= keys
+            and self.forbid_keys.isdisjoint(keys)
+            and (not self.any_keys or not self.any_keys.isdisjoint(keys))
         )
 
 
@@ -46,19 +53,27 @@ class _Tags(NamedTuple):
     forbid: frozenset[str]
     any: frozenset[str]
 
-    def hold(self, record: Object) -> bool:
-        tags = frozenset(record.tags)
+    def hold(self, message: Any) -> bool:
+        if self is _ANY_TAGS:
+            return True
+        tags = frozenset(message.tags)
         return self.require <= tags and not self.forbid & tags and (not self.any or bool(self.any & tags))
+
+
+_NOTHING: Final = frozenset[Any]()
+_ANY_PROPERTIES: Final = _Properties(*[_NOTHING] * len(_Properties._fields))
+_ANY_TAGS: Final = _Tags(*[_NOTHING] * len(_Tags._fields))
 
 
 class Constraint(NamedTuple):
     """One filter, expanded: an object must fit all of it.
 
-    `scopes` are the types that are asked for, each with whether its objects belong to projects; of those that do, objects of
-    `projects` fit (None: of any). `digits` are the first of the UUID's (all 32: that one object); `name` is empty for any name.
+    `partitions` are those that are asked for, by their UUIDs as they are spelled. `scopes` are the types that are asked for,
+    each with whether its objects belong to projects; of those that do, objects of `projects` fit (None: of any). `digits` are
+    the first of the UUID's (all 32: that one object); `name` is empty for any name.
     """
 
-    partitions: frozenset[UUID]
+    partitions: Mapping[str, UUID]
     scopes: Mapping[str, bool]
     projects: frozenset[str] | None
     digits: str
@@ -67,18 +82,21 @@ class Constraint(NamedTuple):
     properties: _Properties
     tags: _Tags
 
-    def holds(self, record: Object) -> bool:
-        """Whether an object, as far as the caller may read it, fits."""
-        has_project = self.scopes.get(record.object_type)
-        if has_project is None or record.partition not in self.partitions:
+    def holds_place(self, message: Any) -> bool:
+        """Whether an object fits, whatever its properties and tags are: what the caller may read of them decides on those."""
+        has_project = self.scopes.get(message.object_type)
+        if has_project is None or message.partition not in self.partitions:
             return False
-        if has_project and self.projects is not None and record.project not in self.projects:
+        if has_project and self.projects is not None and message.project not in self.projects:
             return False
-        if not record.uuid.hex.startswith(self.digits):
+        if self.digits and not message.uuid.startswith(self.digits):
             return False
-        if self.name and not (record.name.startswith(self.name) if self.is_name_prefix else record.name == self.name):
-            return False
-        return self.properties.hold(record) and self.tags.hold(record)
+        name = self.name
+        return not name or (message.name.startswith(name) if self.is_name_prefix else message.name == name)
+
+    def holds_rest(self, message: Any) -> bool:
+        """Whether the properties and tags of an object, as far as the caller may read it, fit."""
+        return self.properties.hold(message) and self.tags.hold(message)
 
 
 # ---- from the wire -----------------------------------------------------------------------------------------------------
@@ -115,18 +133,15 @@ def _projects(caller: Caller, given: Any) -> frozenset[str] | None:
 def _expanded(deployment: Deployment, caller: Caller, state: State, given: Any) -> Constraint:
     scopes = {code: kind.scope is ObjectTypeScope.PROJECT for code, kind in _types_for(deployment, given).items()}
     if given is None:
-        empty = frozenset[Any]()
-        properties, tags = _Properties(*[empty] * 6), _Tags(empty, empty, empty)
-        partitions, projects = frozenset({caller.partition}), _projects(caller, None)
         return Constraint(
-            partitions=partitions,
+            partitions={caller.partition.hex: caller.partition},
             scopes=scopes,
-            projects=projects,
+            projects=_projects(caller, None),
             digits="",
             name="",
             is_name_prefix=False,
-            properties=properties,
-            tags=tags,
+            properties=_ANY_PROPERTIES,
+            tags=_ANY_TAGS,
         )
     if given.HasField("object_type_filter"):
         scopes = _of_codes(scopes, given.object_type_filter.code_filter)
@@ -137,8 +152,8 @@ def _expanded(deployment: Deployment, caller: Caller, state: State, given: Any) 
         digits=digits_of(given.uuid_filter),
         name=given.name_filter.name,
         is_name_prefix=given.name_filter.use_prefix,
-        properties=_properties(given.property_filter),
-        tags=_Tags(*(frozenset(getattr(given.tag_filter, name)) for name in _Tags._fields)),
+        properties=_properties(given.property_filter) if given.HasField("property_filter") else _ANY_PROPERTIES,
+        tags=_tags(given.tag_filter) if given.HasField("tag_filter") else _ANY_TAGS,
     )
 
 
@@ -162,15 +177,14 @@ def _of_codes(scopes: dict[str, bool], code_filter: Any) -> dict[str, bool]:
     }
 
 
-def _partitions(caller: Caller, state: State, given: Any) -> frozenset[UUID]:
+def _partitions(caller: Caller, state: State, given: Any) -> dict[str, UUID]:
     """The partitions that a filter names; the caller's when it names none, never all of them."""
     named = given.partition_filter.uuids
     if not named:
-        return frozenset({caller.partition})
+        return {caller.partition.hex: caller.partition}
     ordered = sorted({uuid for uuid in map(parsed_uuid, named) if uuid is not None})
-    return frozenset(
-        uuid for uuid, record in zip(ordered, state.partitions.get_many(ordered), strict=True) if record is not None
-    )
+    known = state.partitions.get_many(ordered)
+    return {uuid.hex: uuid for uuid, record in zip(ordered, known, strict=True) if record is not None}
 
 
 def digits_of(uuid_filter: Any) -> str:
@@ -200,14 +214,16 @@ def range_of_digits(digits: str, after: UUID | None = None) -> tuple[UUID, UUID 
 
 
 def _properties(given: Any) -> _Properties:
-    def items(name: str) -> frozenset[tuple[str, str]]:
-        return frozenset((one.key, one.value) for one in getattr(given, name))
-
-    def keys(name: str) -> frozenset[str]:
-        return frozenset(getattr(given, name))
-
     return _Properties(
-        *(items("require_items"), keys("require_keys")),
-        *(items("forbid_items"), keys("forbid_keys")),
-        *(items("any_items"), keys("any_keys")),
+        *(_items(given.require_items), frozenset(given.require_keys)),
+        *(_items(given.forbid_items), frozenset(given.forbid_keys)),
+        *(_items(given.any_items), frozenset(given.any_keys)),
     )
+
+
+def _items(given: Sequence[Any]) -> frozenset[tuple[str, str]]:
+    return frozenset((one.key, one.value) for one in given) if given else _NOTHING
+
+
+def _tags(given: Any) -> _Tags:
+    return _Tags(frozenset(given.require), frozenset(given.forbid), frozenset(given.any))

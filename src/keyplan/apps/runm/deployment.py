@@ -67,8 +67,14 @@ class State(NamedTuple):
         """Return the same state for a call with these bounds."""
         return self._replace(partitions=SeenPartitions(self.runm, bounds))
 
+    def bound_to(self, binding: PinnedState) -> "State":
+        """Return this very state, read by another binding."""
+        return self._replace(runm=self.runm.over(binding), beside=self.beside.over(binding), binding=binding)
+
     def read_ahead(self, refs: Iterable[KeyRef]) -> None:
         """Read what stands at these keys at once. A place that cannot be a key is for the call to find out."""
+        if isinstance(self.binding, PinnedState) and not self.binding.reads_ahead:
+            return
         try:
             self.binding.read_ahead(*refs)
         except InvalidKeyError:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from keyplan.apps.runm.answers import (
     definition_message,
+    object_message,
     partition_message,
     provider_type_message,
     uuid_or_new,
@@ -173,7 +174,9 @@ def provider_create(call: CheckedCall) -> Callable[[], Any]:
     def made() -> Any:
         stored = created(deployment, lambda state: create(deployment, state, caller, record, provider=beside))
         with deployment.reading() as state:
-            return messages.ProviderCreateResponse(provider=provider_messages(state, [Found(stored, beside)])[0])
+            return messages.ProviderCreateResponse(
+                provider=provider_messages(state, [Found(object_message(stored), beside)])[0]
+            )
 
     return made
 
@@ -183,8 +186,8 @@ def provider_delete(call: CheckedCall) -> Callable[[], Any]:
     filters = call.request.any
     if not filters or not all(one.ByteSize() and _asks(one) for one in filters):
         raise missing("at least one filter, which names something, is required.")
-    every = (one.stored.record for one in found_providers(call.deployment, call.caller, call.state, filters))
-    uuids = [record.uuid for record in every if record.partition == call.caller.partition]
+    every = (one.message for one in found_providers(call.deployment, call.caller, call.state, filters))
+    uuids = [UUID(message.uuid) for message in every if message.partition == call.caller.partition.hex]
     if not uuids:
         raise not_found(_NOTHING)
     return lambda: messages.DeleteResponse(num_deleted=delete(call.deployment, call.caller, uuids))
@@ -228,7 +231,7 @@ def _parent(call: CheckedCall, partition: UUID, text: str) -> str:
     fitting = list(found_providers(call.deployment, call.caller, call.state, filters))
     if len(fitting) != 1:
         raise missing(f"Parent provider {text} not found")
-    return fitting[0].stored.record.uuid.hex
+    return _identity(fitting[0])
 
 
 def _validate(schema_text: str, given: ProviderDocument) -> None:
@@ -245,4 +248,5 @@ def _asks(given: Any) -> bool:
 
 
 def _identity(one: Found) -> str:
-    return one.stored.record.uuid.hex
+    uuid: str = one.message.uuid
+    return uuid

@@ -95,7 +95,7 @@ def _ahead_of_search(deployment: Deployment, request: Any, _: UUID | None) -> It
 @performs(MetadataOperations, ahead=_ahead_of_search)
 def object_find(call: CheckedCall) -> Iterator[Any]:
     options = options_of(call.request.options, OBJECT_FIELDS, identity="uuid")
-    return map(object_message, search(call.deployment, call.caller, call.state, call.request.any, options))
+    return search(call.deployment, call.caller, call.state, call.request.any, options)
 
 
 @performs(MetadataOperations, checks_session=True)

@@ -5,11 +5,12 @@ from uuid import UUID
 
 from msgspec import structs
 
-from keyplan.apps.runm.definitions import definition_at, resolved
+from keyplan.apps.runm.definitions import definition_at
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State, Stored, generation_of
 from keyplan.apps.runm.identity import checked_object
 from keyplan.apps.runm.json_schema import checked_schema, property_violations
-from keyplan.apps.runm.permission import PropertyRules, Reader, changed_keys, rules_of
+from keyplan.apps.runm.kept_rules import rules_in
+from keyplan.apps.runm.permission import PropertyRules, Reader, changed_keys
 from keyplan.apps.runm.read_ahead import Scope, fallbacks_of
 from keyplan.apps.runm.records import Object, ObjectDefinition, ProviderRecord
 from keyplan.apps.runm.refusal import RefusedError, already_exists, denied, invalid, missing, not_found, property_named
@@ -54,8 +55,7 @@ class RulesByScope:
         reader = self._reader.at(project) if self._reader.has_every_project else self._reader
         rules = self._rules.get((scope, reader.project))
         if rules is None:
-            found = resolved(self._state, scope)
-            rules = rules_of(None if found is None else found[1], reader)
+            rules = rules_in(self._state, scope, reader)
             self._rules[scope, reader.project] = rules
         return rules
 

@@ -6,9 +6,9 @@ from itertools import groupby, islice
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from keyplan.apps.runm.answers import partition_message, property_messages, provider_type_message
+from keyplan.apps.runm.answers import partition_message, provider_type_message
 from keyplan.apps.runm.constraint import constraints_of
-from keyplan.apps.runm.deployment import PROVIDER, Deployment, State, Stored
+from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.ordering import Options
 from keyplan.apps.runm.records import Partition, ProviderRecord, ProviderType
@@ -29,7 +29,7 @@ EVERYTHING: Final = Options(limit=0, marker="", sort=())
 class Found(NamedTuple):
     """A provider. One that was stored as a mere object, by the original for instance, has nothing beside it."""
 
-    stored: Stored
+    message: Any
     beside: ProviderRecord | None
 
     @property
@@ -39,9 +39,9 @@ class Found(NamedTuple):
 
 
 PROVIDER_FIELDS: Final[Mapping[str, Callable[[Found], str]]] = {
-    "uuid": lambda found: found.stored.record.uuid.hex,
-    "name": lambda found: found.stored.record.name,
-    "partition": lambda found: found.stored.record.partition.hex,
+    "uuid": lambda found: found.message.uuid,
+    "name": lambda found: found.message.name,
+    "partition": lambda found: found.message.partition,
     "provider_type": lambda found: found.provider_type,
 }
 """What providers can be sorted by."""
@@ -65,7 +65,7 @@ def provider_messages(state: State, found: Sequence[Found]) -> list[Any]:
     parents = [uuid for one in found if one.beside is not None and (uuid := parsed_uuid(one.beside.parent))]
     state.read_ahead(
         [
-            *state.ahead.of_partitions({one.stored.record.partition.hex for one in found}),
+            *state.ahead.of_partitions({one.message.partition for one in found}),
             *state.ahead.of_sub_types(PROVIDER, {one.provider_type for one in found} - {""}),
             *state.ahead.of_objects(parents, None),
         ]
@@ -76,8 +76,9 @@ def provider_messages(state: State, found: Sequence[Found]) -> list[Any]:
 # ---- pieces ------------------------------------------------------------------------------------------------------------
 
 
-def _uuid(found: Found) -> UUID:
-    return found.stored.record.uuid
+def _uuid(found: Found) -> str:
+    uuid: str = found.message.uuid
+    return uuid
 
 
 def _found(deployment: Deployment, caller: Caller, state: State, given: Any, options: Options) -> Iterator[Found]:
@@ -90,24 +91,25 @@ def _found(deployment: Deployment, caller: Caller, state: State, given: Any, opt
     else:
         found = search(deployment, caller, state, object_filters, options)
     while batch := list(islice(found, min(options.limit or WANTED_MAX, WANTED_MAX))):
-        beside = state.beside.providers.get_many([stored.record.uuid for stored in batch])
+        beside = state.beside.providers.get_many([UUID(message.uuid) for message in batch])
         for one in map(Found, batch, beside):
             if _is_of_type(one, given.provider_type_filter):
                 yield one
 
 
 def _message(state: State, found: Found) -> Any:
-    record = found.stored.record
-    partition = state.partitions.get(record.partition) or Partition(record.partition, "")
+    shown = found.message
+    uuid = UUID(shown.partition)
+    partition = state.partitions.get(uuid) or Partition(uuid, "")
     kind = provider_type_of(state, found.provider_type) if found.provider_type else None
     message = _Provider(
         partition=partition_message(partition),
         provider_type=provider_type_message(kind or ProviderType(found.provider_type)),
-        uuid=record.uuid.hex,
-        name=record.name,
-        properties=property_messages(record.properties),
-        tags=record.tags,
-        generation=found.stored.generation,
+        uuid=shown.uuid,
+        name=shown.name,
+        properties=shown.properties,
+        tags=shown.tags,
+        generation=shown.generation,
     )
     parent = parsed_uuid(found.beside.parent) if found.beside is not None else None
     if parent is not None:

@@ -58,6 +58,8 @@ class ReadAhead:
         """The pointer to the definition of exactly a scope."""
         self.sessions: dict[Any, Any] = {}
         """What warm_gets.py knows of sessions, which it checks itself."""
+        self.rules: dict[Any, Any] = {}
+        """What kept_rules.py has made of definitions, which it checks itself."""
         self._partitions: dict[str, UUID] = {}
         self._scopes: dict[UUID, tuple[Scope, ...]] = {}
         self._definitions: dict[Scope, UUID] = {}
@@ -108,18 +110,16 @@ class ReadAhead:
             if uuid is not None:
                 yield table, uuid
 
-    def of_objects(self, uuids: Iterable[UUID], partition: UUID | None) -> list[KeyRef]:
+    def of_objects(self, uuids: Iterable[UUID], partition: UUID | None) -> Iterator[KeyRef]:
         """Objects, with what stands beside them if they are as those before them in the partition, and their definitions."""
         scopes = self._scopes.get(partition, ()) if partition is not None else ()
         has_providers = _PROVIDER in [scope.object_type for scope in scopes]
-        places: list[KeyRef] = []
         for uuid in uuids:
-            places.append((self._objects, uuid))
+            yield self._objects, uuid
             if has_providers:
-                places.append((self._providers, uuid))
+                yield self._providers, uuid
         for scope in scopes:
-            places += self.of_scope(scope)
-        return places
+            yield from self.of_scope(scope)
 
     def of_name(self, partition: UUID, object_type: str, project: str, name: str) -> Iterator[KeyRef]:
         """The entry of an object's name; without a project that of a type whose names belong to the partition."""

@@ -39,7 +39,7 @@ def sources_of(constraint: Constraint) -> Iterator[Source]:
     if constraint.digits:
         yield Source(partial(_of_digits, constraint.digits), is_ordered=True)
     properties, tags = constraint.properties, constraint.tags
-    places = [(partition, code) for partition in sorted(constraint.partitions) for code in constraint.scopes]
+    places = [(partition, code) for partition in sorted(constraint.partitions.values()) for code in constraint.scopes]
     for item in properties.require_items:
         yield _of_items(places, (item,))
     for key in properties.require_keys:
@@ -74,7 +74,7 @@ def _of_items(places: Places, items: Collection[tuple[str, str]]) -> Source:
 
 
 def _of_tags(constraint: Constraint, tags: Collection[str]) -> Source:
-    ranges = list(product(sorted(constraint.partitions), sorted(tags)))
+    ranges = list(product(sorted(constraint.partitions.values()), sorted(tags)))
     return _of_lists(ranges, lambda runm: runm.objects_by_tag.keys)
 
 
@@ -90,9 +90,9 @@ def _of_lists(ranges: Sequence[tuple[object, ...]], keys_of: Callable[[Runm], Ca
     """What stands behind whole index keys: for each of them by UUID."""
 
     def uuids(runm: Runm, after: UUID | None) -> Iterator[UUID]:
-        first, below = range_of_digits("", after)
+        first, below = (None, None) if after is None else range_of_digits("", after)
         lists = (_listed(keys_of(runm), prefix, at_least=first, below=below) for prefix in ranges)
-        return merge(*lists) if is_ordered else chain.from_iterable(lists)
+        return merge(*lists) if is_ordered and len(ranges) > 1 else chain.from_iterable(lists)
 
     is_ordered = len(ranges) <= _MERGED_MAX
     return Source(uuids, is_ordered)

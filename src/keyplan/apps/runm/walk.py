@@ -8,22 +8,26 @@ page before it cost.
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import chain, groupby, islice
-from typing import Final
+from operator import attrgetter
+from typing import Any, Final
 from uuid import UUID
 
 from keyplan.apps.runm.constraint import Constraint
-from keyplan.apps.runm.deployment import Deployment, State, Stored
-from keyplan.apps.runm.logs import LOGGER
-from keyplan.apps.runm.objects import RulesByScope, stored_objects
+from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
+from keyplan.apps.runm.kept_rules import rules_in
+from keyplan.apps.runm.permission import PropertyRules, Reader
+from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.session import Caller
+from keyplan.apps.runm.shown import object_messages
 from keyplan.apps.runm.sources import EVERYTHING, Source, sources_of
-from keyplan.errors import CorruptionError, IndexNotReadyError
+from keyplan.errors import IndexNotReadyError
 
-__all__ = ["WANTED_MAX", "candidates", "loaded", "walked"]
+__all__ = ["WANTED_MAX", "candidates", "in_order", "loaded", "walked"]
 
-_TURN: Final = 64
-"""Candidates taken in a turn from a source that has to be read to its end."""
+_TURN: Final = 128
+"""Candidates taken in the first turn from a source that has to be read to its end, where no number of objects is wanted."""
 
+_TURN_MAX: Final = 1_024
 _BATCH_MIN: Final = 16
 WANTED_MAX: Final = 256
 """Objects loaded at once; what is wanted beyond them is walked to later."""
@@ -36,8 +40,8 @@ def walked(
     constraints: Sequence[Constraint],
     after: UUID | None,
     wanted: int,
-) -> Iterator[Stored]:
-    """Return the objects that fit any of the constraints, by UUID, from behind `after`, made for `wanted` to be taken.
+) -> Iterator[Any]:
+    """Return the Objects that fit any of the constraints, by UUID, from behind `after`, made for `wanted` to be taken.
 
     For each constraint every source is read in turns. The one that came to its end, or gave as many objects as are wanted, is
     gone on with when more are taken than that; from `state` as far as is read here, from the latest one later.
@@ -45,13 +49,13 @@ def walked(
     walks = [_walked(deployment, caller, state, one, after, min(wanted, WANTED_MAX)) for one in constraints]
     if len(walks) == 1:
         return walks[0]
-    merged = merge(*walks, key=lambda stored: stored.record.uuid)
-    return (next(same) for _, same in groupby(merged, key=lambda stored: stored.record.uuid))
+    merged = merge(*walks, key=_uuid_of)
+    return (next(same) for _, same in groupby(merged, key=_uuid_of))
 
 
 def candidates(state: State, constraint: Constraint) -> list[UUID]:
     """Return all that may fit: what the source holds that has the fewest."""
-    gathered = [_Gathering(source, state, None) for source in sources_of(constraint)]
+    gathered = [_Gathering(source, state, None, _TURN) for source in sources_of(constraint)]
     while gathered:
         for one in list(gathered):
             try:
@@ -67,21 +71,29 @@ def candidates(state: State, constraint: Constraint) -> list[UUID]:
 def loaded(
     deployment: Deployment,
     caller: Caller,
+    state: State,
     uuids: Sequence[UUID],
     constraints: Sequence[Constraint],
     size: int = WANTED_MAX,
-) -> Iterator[Stored]:
-    """Load objects in batches, the first of `size`, as they are taken, and yield those that fit any of the constraints.
+) -> Iterator[Any]:
+    """Load objects in batches, the first of `size` from `state` at once, others as they are taken; return those that fit any.
 
     A slow reader so holds no snapshot; an object that was changed meanwhile is judged, and given, as it is then.
     """
-    start, size = 0, min(max(size, _BATCH_MIN), WANTED_MAX)
+    size = min(max(size, _BATCH_MIN), WANTED_MAX)
+    first = _fitting(deployment, state, caller, uuids[:size], constraints)
+    return chain(first, _loaded_later(deployment, caller, uuids[size:], constraints, size))
+
+
+def _loaded_later(
+    deployment: Deployment, caller: Caller, uuids: Sequence[UUID], constraints: Sequence[Constraint], size: int
+) -> Iterator[Any]:
+    start = 0
     while start < len(uuids):
-        batch = uuids[start : start + size]
-        start += size
         size = min(2 * size, WANTED_MAX)
         with deployment.reading() as state:
-            fitting = _fitting(state, caller, batch, constraints)
+            fitting = _fitting(deployment, state, caller, uuids[start : start + size], constraints)
+        start += size
         yield from fitting
 
 
@@ -91,16 +103,18 @@ def loaded(
 class _Gathering:
     """A source whose candidates are all collected before the first is loaded: they come in another order."""
 
-    def __init__(self, source: Source, state: State, after: UUID | None) -> None:
+    def __init__(self, source: Source, state: State, after: UUID | None, size: int) -> None:
         self.candidates: list[UUID] = []
         self.is_over = False
         self._uuids = source.uuids(state.runm, after)
+        self._size = size
 
     def go_on(self) -> None:
-        """Take a turn. Raises IndexNotReadyError."""
-        turn = list(islice(self._uuids, _TURN))
+        """Take a turn, a longer one each time. Raises IndexNotReadyError."""
+        turn = list(islice(self._uuids, self._size))
         self.candidates += turn
-        self.is_over = len(turn) < _TURN
+        self.is_over = len(turn) < self._size
+        self._size = min(2 * self._size, _TURN_MAX)
 
 
 class _Walking:
@@ -108,7 +122,7 @@ class _Walking:
 
     def __init__(self, source: Source, state: State, after: UUID | None, wanted: int) -> None:
         self.source = source
-        self.found: list[Stored] = []
+        self.found: list[Any] = []
         self.after = after
         self.is_over = False
         self._state = state
@@ -121,21 +135,23 @@ class _Walking:
         """Whether there is nothing more, or as much was found as is wanted."""
         return self.is_over or len(self.found) >= self._wanted
 
-    def go_on(self, caller: Caller, constraint: Constraint) -> None:
+    def go_on(self, deployment: Deployment, caller: Caller, constraint: Constraint) -> None:
         """Take a turn. Raises IndexNotReadyError."""
         batch = list(islice(self._uuids, self._size))
         self.is_over = len(batch) < self._size
         self._size = min(2 * self._size, WANTED_MAX)
-        self.found += _fitting(self._state, caller, _each_once(batch, self.after), [constraint])
+        self.found += _fitting(deployment, self._state, caller, in_order(batch, self.after), [constraint])
         if batch:
             self.after = batch[-1]
 
 
 def _walked(
     deployment: Deployment, caller: Caller, state: State, constraint: Constraint, after: UUID | None, wanted: int
-) -> Iterator[Stored]:
+) -> Iterator[Any]:
     racers: list[_Gathering | _Walking] = [
-        _Walking(source, state, after, wanted) if source.is_ordered else _Gathering(source, state, after)
+        _Walking(source, state, after, wanted)
+        if source.is_ordered
+        else _Gathering(source, state, after, max(wanted, _BATCH_MIN))
         for source in (*sources_of(constraint), EVERYTHING)
     ]
     while True:
@@ -144,10 +160,10 @@ def _walked(
                 if isinstance(one, _Gathering):
                     one.go_on()
                     if one.is_over:
-                        rest = sorted(uuid for uuid in set(one.candidates) if after is None or uuid > after)
-                        return loaded(deployment, caller, rest, [constraint], wanted)
+                        rest = in_order(one.candidates, after)
+                        return loaded(deployment, caller, state, rest, [constraint], wanted)
                 else:
-                    one.go_on(caller, constraint)
+                    one.go_on(deployment, caller, constraint)
                     if one.is_done:
                         more = () if one.is_over else _gone_on(deployment, caller, constraint, one.source, one.after)
                         return chain(one.found, more)
@@ -157,7 +173,7 @@ def _walked(
 
 def _gone_on(
     deployment: Deployment, caller: Caller, constraint: Constraint, source: Source, after: UUID | None
-) -> Iterator[Stored]:
+) -> Iterator[Any]:
     """Go on behind a page, each batch in the state that is the latest then."""
     is_over = False
     while not is_over:
@@ -168,34 +184,63 @@ def _gone_on(
                 source = EVERYTHING  # Why: somebody has begun to build the index anew.
                 continue
             is_over = len(batch) < WANTED_MAX
-            fitting = _fitting(state, caller, _each_once(batch, after), [constraint])
+            fitting = _fitting(deployment, state, caller, in_order(batch, after), [constraint])
         after = batch[-1] if batch else after
         yield from fitting
 
 
-def _each_once(ordered: Iterable[UUID], after: UUID | None) -> list[UUID]:
-    return [uuid for uuid, _ in groupby(ordered) if uuid != after]
+def in_order(uuids: Iterable[UUID], after: UUID | None) -> list[UUID]:
+    """Return each of the UUIDs behind `after` once, in their order. Why by number: UUIDs compare themselves in Python."""
+    known = {uuid.int: uuid for uuid in uuids}
+    least = -1 if after is None else after.int
+    return [known[number] for number in sorted(known) if number > least]
 
 
 # ---- judged ------------------------------------------------------------------------------------------------------------
 
 
-def _fitting(state: State, caller: Caller, uuids: Sequence[UUID], constraints: Sequence[Constraint]) -> list[Stored]:
-    """The objects that fit any of the constraints, as the caller may read them."""
+_uuid_of: Final = attrgetter("uuid")
+
+
+def _fitting(
+    deployment: Deployment, state: State, caller: Caller, uuids: Sequence[UUID], constraints: Sequence[Constraint]
+) -> list[Any]:
+    """The Objects that fit any of the constraints, as the caller may read them."""
     state.read_ahead(state.ahead.of_objects(uuids, caller.partition))
-    found = stored_objects(state, uuids)
-    rules = RulesByScope(state, caller.reader)
-    rules.learn(stored.record for stored in found if isinstance(stored, Stored))
-    return [one for stored in found if (one := _visible(stored, rules, constraints)) is not None]
+    shown = object_messages(deployment, state, uuids)
+    found = [(message, held) for message in shown if (held := [one for one in constraints if one.holds_place(message)])]
+    rules = _Rules(state, caller.reader)
+    rules.learn(message.uuid for message, _ in found if message.object_type == PROVIDER)
+    for message, _ in found:
+        rules.of(message).hide(message.properties)
+    return [message for message, held in found if any(one.holds_rest(message) for one in held)]
 
 
-def _visible(
-    stored: Stored | CorruptionError | None, rules: RulesByScope, constraints: Sequence[Constraint]
-) -> Stored | None:
-    if stored is None:
-        return None
-    if isinstance(stored, CorruptionError):
-        LOGGER.error("an object cannot be read, and is left out of a search: %s", stored)
-        return None
-    visible = rules.of(stored.record).visible(stored.record)
-    return stored._replace(record=visible) if any(one.holds(visible) for one in constraints) else None
+class _Rules:
+    """Which permissions hold for which of the objects that a state has."""
+
+    def __init__(self, state: State, reader: Reader) -> None:
+        self._state = state
+        self._reader = reader
+        self._rules: dict[tuple[str, str, str, str], PropertyRules] = {}
+        self._sub_types: dict[str, str] = {}
+
+    def learn(self, uuids: Iterable[str]) -> None:
+        """Read what stands beside these providers, at once."""
+        known = list(map(UUID, uuids))
+        if known:
+            found = self._state.beside.providers.get_many(known)
+            self._sub_types.update((one.uuid.hex, one.provider_type) for one in found if one is not None)
+
+    def of(self, message: Any) -> PropertyRules:
+        """Return the rules for an object: those of the most explicit definition for its partition, type and sub-type."""
+        project = message.project if self._reader.has_every_project else ""
+        place = message.partition, message.object_type, self._sub_types.get(message.uuid, ""), project
+        rules = self._rules.get(place)
+        if rules is None:
+            partition = UUID(place[0])
+            scope = Scope(partition, *place[1:3])
+            self._state.ahead.note_scope(partition, scope)
+            reader = self._reader.at(project) if self._reader.has_every_project else self._reader
+            rules = self._rules[place] = rules_in(self._state, scope, reader)
+        return rules

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from google.protobuf.message import DecodeError
-
 from keyplan.apps.runm.bounds import Bounds
 from keyplan.apps.runm.calls import GivenCall
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, generation_of
@@ -23,7 +21,7 @@ from keyplan.apps.runm.read_ahead import remember
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
 from keyplan.apps.runm.refusal import RefusedError
 from keyplan.apps.runm.session import Caller
-from keyplan.apps.runm.wire_table import messages
+from keyplan.apps.runm.shown import whole_object
 from keyplan.engine import Entry, Fences, Snapshot
 from keyplan.errors import CorruptionError, InvalidKeyError
 from keyplan.layout import BoundIndex
@@ -103,7 +101,7 @@ class _WarmGet:
         `noted` is the state that the session was checked in, if it was just now.
         """
         caller = session.bare.caller
-        message = None if entry is None else _whole(entry.value)
+        message = None if entry is None else whole_object(entry.value)
         if entry is None or message is None or message.uuid != uuid.hex or message.partition != caller.partition.hex:
             return None
         record = Object(caller.partition, message.object_type, uuid, message.name, message.project)
@@ -136,7 +134,7 @@ class _WarmGet:
         return None if more is None else _Known(caller, rules, tuple(dict([*fences, *more]).items()))
 
     def _noted(self, snapshot: Snapshot) -> NotedState:
-        return NotedState(snapshot, self._engine, secrets=self._deployment.store.secrets)
+        return NotedState.over(snapshot, self._engine, secrets=self._deployment.store.secrets)
 
 
 class WarmGetByUuid(_WarmGet):
@@ -196,13 +194,3 @@ class WarmGetByName(_WarmGet):
 def _spelled(request: Any, bounds: Bounds) -> object:
     session = request.session
     return session.user, session.partition, session.project, tuple(session.roles), bounds
-
-
-def _whole(raw_value: bytes) -> Any:
-    """Return the message that these bytes are the one spelling of; None for others: the long way knows what to say of them."""
-    try:
-        message = messages.Object.FromString(raw_value)
-    except DecodeError:
-        return None
-    message.DiscardUnknownFields()
-    return message if message.SerializeToString() == raw_value else None
