@@ -14,6 +14,8 @@ Work = Callable[[int], object]
 """Does so many operations. Each round calls it once."""
 Act = Callable[[], object]
 """Does one operation."""
+Clock = Callable[[], float]
+"""Gives seconds."""
 
 _QUANTILE_LOW: Final = 0.1
 _QUANTILE_HIGH: Final = 0.9
@@ -52,18 +54,22 @@ def compared(
     comparator_operations: int | None = None,
     size: int | None = None,
     aim: float | None = None,
+    clocks: tuple[Clock, Clock] = (perf_counter, perf_counter),
 ) -> Result:
-    """Measure both in turn, `operations` a round, and return the ratio of their speeds. The first round does not count."""
+    """Measure both in turn, `operations` a round, and return the ratio of their speeds. The first round does not count.
+
+    `clocks` are what the subject's and the comparator's seconds are read from: a server's processor time, for instance.
+    """
     rates: list[float] = []
     ratios: list[float] = []
     for number in range(rounds + 1):
         # Why: whoever runs second finds warmer caches; they change places.
         if number % 2:
-            rate = _rate(subject, operations)
-            other = _rate(comparator, comparator_operations or operations)
+            rate = _rate(subject, operations, clocks[0])
+            other = _rate(comparator, comparator_operations or operations, clocks[1])
         else:
-            other = _rate(comparator, comparator_operations or operations)
-            rate = _rate(subject, operations)
+            other = _rate(comparator, comparator_operations or operations, clocks[1])
+            rate = _rate(subject, operations, clocks[0])
         if number:
             rates.append(rate)
             ratios.append(rate / other)
@@ -161,10 +167,10 @@ def single(benchmark: str, variant: str, figures: list[float], *, unit: str, siz
     )
 
 
-def _rate(work: Work, operations: int) -> float:
-    begun = perf_counter()
+def _rate(work: Work, operations: int, clock: Clock) -> float:
+    begun = clock()
     work(operations)
-    return operations / (perf_counter() - begun)
+    return operations / (clock() - begun)
 
 
 def _quantile(figures: list[float], share: float) -> float:

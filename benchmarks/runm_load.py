@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
             url = stack.enter_context(EtcdServer()).url
         else:
             url = f"lmdb:{stack.enter_context(TemporaryDirectory(prefix='keyplan-load-', dir=given.folder))}/store"
-        host, _, port = stack.enter_context(serving_process(url)).rpartition(":")
+        host, _, port = stack.enter_context(serving_process(url)).address.rpartition(":")
         client = stack.enter_context(RunmClient(Connection(host, int(port), "bench", _PROJECT, _PARTITION)))
         client.metadata.partition_create(partition={"uuid": _PARTITION, "name": "bench"})
         for line in Load(client, given.objects).lines():
@@ -132,7 +132,7 @@ class Load:
                     f"{in_flight} in flight",
                     against="echo",
                     subject=calling(workers, in_flight, self._one),
-                    comparator=calling(workers, in_flight, lambda _: echo(b"")),
+                    comparator=calling(workers, in_flight, lambda _: echo.call(b"")),
                     operations=calls,
                     rounds=5,
                 )

@@ -1,4 +1,6 @@
-"""runm-metadata as its callers meet it: gRPC calls to a server process, beside a bare grpcio server that answers as many bytes.
+"""runm-metadata as its callers meet it: gRPC calls to a server process, beside a bare grpcio server that answers the same.
+
+The same is: as many messages, of as many bytes, over the same transport; they are serialized before the call.
 
 Objects have 4 properties and 2 tags, in one partition and project, on LMDB with durable commits and on etcd where it is
 installed. One property has 10 objects for each of its values, however many objects there are.
@@ -6,14 +8,14 @@ installed. One property has 10 objects for each of its values, however many obje
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import grpc
@@ -23,6 +25,7 @@ from benchmarks.extent import Extent
 from benchmarks.measure import Result, Work, compared, single
 from keyplan.apps.runm import Object, Partition, Property, Runm
 from keyplan.apps.runm.client import Connection, RunmClient
+from keyplan.apps.runm.wire_table import messages
 from keyplan.store import index_entries_of
 from tests.servers.etcd import EtcdServer, why_no_etcd
 
@@ -40,23 +43,42 @@ _DELETED_AT_ONCE: Final = 100
 
 
 def measure(extent: Extent) -> Iterator[Result]:
-    """Create and get against the echo, by calls in flight; searches and deletes in milliseconds, by the store's size."""
+    """Create, get and find against the echo, by calls in flight; searches and deletes in milliseconds, by the store's size."""
     for engine in ("lmdb", "etcd"):
         if engine == "etcd" and why_no_etcd() is not None:
             continue
         for size in [size for size in extent.sizes if size <= 100_000]:
             with ExitStack() as stack:
                 url = _filled(engine, size, stack)
-                address = stack.enter_context(serving_process(url))
-                yield from _measured(extent, engine, size, address, stack)
+                serving = stack.enter_context(serving_process(url))
+                yield from _measured(extent, engine, size, serving, stack)
 
 
 _SERVE: Final = "from keyplan.cli.start import run; run()"
 _SERVE_OPTIONS: Final = ("--listen", "127.0.0.1:0", "--no-register")
 
 
-def _measured(extent: Extent, engine: str, size: int, address: str, stack: ExitStack) -> Iterator[Result]:
-    host, _, port = address.rpartition(":")
+class Serving(NamedTuple):
+    """A server process that was started."""
+
+    address: str
+    pid: int
+
+    def processor_seconds(self) -> float:
+        """The processor time that its threads have taken. Why not a process's `stat`: that counts hundredths of a second."""
+        return sum(int(one.read_text().split()[0]) for one in Path(f"/proc/{self.pid}/task").glob("*/schedstat")) / 1e9
+
+
+class Echo(NamedTuple):
+    """A bare server, and its two calls."""
+
+    serving: Serving
+    call: Callable[[bytes], object]
+    stream: Callable[[bytes], Iterable[bytes]]
+
+
+def _measured(extent: Extent, engine: str, size: int, serving: Serving, stack: ExitStack) -> Iterator[Result]:
+    host, _, port = serving.address.rpartition(":")
     client = stack.enter_context(RunmClient(Connection(host, int(port), "bench", _PROJECT, _PARTITION.hex)))
     answer_bytes = client.metadata.object_get_by_uuid(uuid=_uuid(0).hex).ByteSize()
     echo = stack.enter_context(echoing(answer_bytes))
@@ -69,18 +91,19 @@ def _measured(extent: Extent, engine: str, size: int, address: str, stack: ExitS
             subject=calling(
                 workers, in_flight, lambda number: client.metadata.object_get_by_uuid(uuid=_uuid(number % size).hex)
             ),
-            comparator=calling(workers, in_flight, lambda _: echo(b"")),
+            comparator=calling(workers, in_flight, lambda _: echo.call(b"")),
             operations=extent.operations(calls),
             rounds=extent.rounds,
             size=size,
         )
+    yield from _finds(extent, engine, size, serving, echo, workers, stack)
     numbers = count(size)
     yield compared(
         "runm-create",
         f"{engine}, {_IN_FLIGHT} in flight",
         against="bare grpcio",
         subject=calling(workers, _IN_FLIGHT, lambda _: client.metadata.object_create(object=_given(next(numbers)))),
-        comparator=calling(workers, _IN_FLIGHT, lambda _: echo(b"")),
+        comparator=calling(workers, _IN_FLIGHT, lambda _: echo.call(b"")),
         operations=extent.operations(_CREATES[engine]),
         rounds=extent.rounds,
         size=size,
@@ -89,6 +112,83 @@ def _measured(extent: Extent, engine: str, size: int, address: str, stack: ExitS
         yield single("runm-find", f"{engine}, {name}", _milliseconds(extent, search), unit="ms", size=size)
     made = iter(range(size, next(numbers)))
     yield single("runm-delete", f"{engine}, {_DELETED_AT_ONCE} a call", _deletes(client, made), unit="ms", size=size)
+
+
+def _finds(
+    extent: Extent,
+    engine: str,
+    size: int,
+    serving: Serving,
+    echo: Echo,
+    workers: ThreadPoolExecutor,
+    stack: ExitStack,
+) -> Iterator[Result]:
+    """Finds of one object to a thousand, by the processor time of the servers, beside a stream of as many messages.
+
+    Why bytes are sent and taken: what the client's own code costs would be measured on both sides, and blur the ratio.
+    """
+    channel = stack.enter_context(grpc.insecure_channel(serving.address))
+    send: Any = channel.unary_stream(
+        "/runm.RunmMetadata/object_find", request_serializer=bytes, response_deserializer=bytes
+    )
+    for name, found, request in _FINDS:
+        if found > size:
+            continue
+        requests = [_find_request(request(number * 37 % size, size)) for number in range(_REQUESTS)]
+        bare = str(found).encode()
+
+        def find(number: int, requests: list[bytes] = requests, found: int = found) -> None:
+            answers = list(send(requests[number % _REQUESTS]))
+            assert len(answers) == found, (len(answers), found)
+
+        def stream(_: int, bare: bytes = bare) -> None:
+            list(echo.stream(bare))
+
+        for in_flight in (1, _IN_FLIGHT):
+            yield compared(
+                "runm-find",
+                f"{engine}, {name}, {in_flight} in flight",
+                against=f"bare grpcio, {found} messages, processor time",
+                subject=calling(workers, in_flight, find),
+                comparator=calling(workers, in_flight, stream),
+                operations=extent.operations(max(_IN_FLIGHT, _FOUND_A_ROUND // (found + 9))),
+                rounds=extent.rounds,
+                size=size,
+                aim=_FIND_AIM,
+                clocks=(serving.processor_seconds, echo.serving.processor_seconds),
+            )
+
+
+_FOUND_A_ROUND: Final = 10_000
+_REQUESTS: Final = 200
+_FIND_AIM: Final = 0.6
+
+_FINDS: Final[tuple[tuple[str, int, Callable[[int, int], dict[str, Any]]], ...]] = (
+    ("by name", 1, lambda number, size: {"name_filter": {"name": _object(number, size).name}}),
+    (
+        f"{_FEW} by property",
+        _FEW,
+        lambda number, size: {"property_filter": {"require_items": [_item(_object(number, size).properties[-1])]}},
+    ),
+    (f"{_FEW} by tag", _FEW, lambda number, size: {"tag_filter": {"require": [_object(number, size).tags[-1]]}}),
+    ("a page of 100 by tag", 100, lambda _number, _size: {"limit": 100, "tag_filter": {"require": ["all"]}}),
+    ("a page of 1000 by type", 1_000, lambda _number, _size: {"limit": 1_000}),
+)
+"""Finds that have a ratio: their name, how many objects they find, and what their one filter asks for beside the type."""
+
+
+def _item(one: Property) -> dict[str, str]:
+    return {"key": one.key, "value": one.value}
+
+
+def _find_request(given: dict[str, Any]) -> bytes:
+    request = messages.ObjectFindRequest(
+        session={"user": "bench", "project": _PROJECT, "partition": _PARTITION.hex},
+        options={"limit": given.pop("limit", 0)},
+        any=[{"object_type_filter": _IMAGE, **given}],
+    )
+    raw: bytes = request.SerializeToString()
+    return raw
 
 
 def _searches(client: RunmClient, size: int) -> Iterator[tuple[str, Callable[[int], object]]]:
@@ -197,8 +297,8 @@ def _filled(engine: str, size: int, stack: ExitStack) -> str:
     else:
         folder = stack.enter_context(TemporaryDirectory(prefix="keyplan-runm-"))
         url = f"lmdb:{Path(folder) / 'store'}?history=64"
-    with serving_process(url) as address:
-        assert address  # the keys of the first start are written
+    with serving_process(url) as serving:
+        assert serving.address  # the keys of the first start are written
     with keyplan.open(url) as store:
         runm = Runm(store)
         runm.partitions.insert(_PARTITION, Partition(_PARTITION, "bench"))
@@ -212,26 +312,27 @@ def _filled(engine: str, size: int, stack: ExitStack) -> str:
     return url
 
 
-def serving_process(url: str) -> AbstractContextManager[str]:
-    """A process that serves the store; gives its address."""
+def serving_process(url: str) -> AbstractContextManager[Serving]:
+    """A process that serves the store."""
     return _process("-c", _SERVE, "runm", "serve", "--store", url, *_SERVE_OPTIONS)
 
 
 @contextmanager
-def _process(*arguments: str) -> Iterator[str]:
+def _process(*arguments: str) -> Iterator[Serving]:
     """A process that prints its address; ended with the block."""
     words = [sys.executable, *arguments]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  # Why: our own words.
         assert process.stdout is not None
         try:
-            yield process.stdout.readline().strip()
+            yield Serving(process.stdout.readline().strip(), process.pid)
         finally:
             process.terminate()
 
 
 @contextmanager
-def echoing(size: int) -> Iterator[Callable[[bytes], object]]:
-    """A bare grpcio server in a process of its own, which answers with so many bytes; gives the call."""
-    with _process("-m", "benchmarks.echo", str(size)) as address, grpc.insecure_channel(address) as channel:
+def echoing(size: int) -> Iterator[Echo]:
+    """A bare grpcio server in a process of its own, which answers with so many bytes."""
+    with _process("-m", "benchmarks.echo", str(size)) as serving, grpc.insecure_channel(serving.address) as channel:
         call: Any = channel.unary_unary("/echo/call", request_serializer=bytes, response_deserializer=bytes)
-        yield call
+        stream: Any = channel.unary_stream("/echo/stream", request_serializer=bytes, response_deserializer=bytes)
+        yield Echo(serving, call, stream)
