@@ -43,7 +43,16 @@ from keyplan.layout.plain import (
     word_of_value,
 )
 from keyplan.layout.readings import holds_secrets, readings_of
-from keyplan.layout.rows import Change, ChangeKind, Damaged, ExpectedRevision, LeaseHandle, Page, Versioned
+from keyplan.layout.rows import (
+    Change,
+    ChangeKind,
+    Damaged,
+    ExpectedRevision,
+    LeaseHandle,
+    Page,
+    Versioned,
+    readable_rows,
+)
 from keyplan.layout.sealing import TableSeal
 from keyplan.layout.spec import (
     Component,
@@ -193,6 +202,7 @@ __all__ = [
     "program_differences",
     "raw_key_of",
     "read_template",
+    "readable_rows",
     "readings_of",
     "render_docs",
     "render_map",

@@ -1,13 +1,13 @@
 """What is given and taken with records: rows and pages of lists, changes, expected revisions, leases."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from keyplan.errors import CorruptionError
 
-__all__ = ["Change", "ChangeKind", "Damaged", "ExpectedRevision", "LeaseHandle", "Page", "Versioned"]
+__all__ = ["Change", "ChangeKind", "Damaged", "ExpectedRevision", "LeaseHandle", "Page", "Versioned", "readable_rows"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -53,6 +53,20 @@ class Damaged(Generic[K]):
     raw_key: bytes
     revision: int
     error: CorruptionError
+
+
+def readable_rows(
+    rows: Iterable[Versioned[K, V] | Damaged[K]], on_damage: Callable[[Damaged[K]], object]
+) -> Iterator[tuple[K, V]]:
+    """Yield the records among rows that can be read, with their keys; `on_damage` takes each of the others, in its place.
+
+    For lists that one damaged record shall not end. A bound on what is yielded stands around this, not around the rows.
+    """
+    for row in rows:
+        if isinstance(row, Damaged):
+            on_damage(row)
+        else:
+            yield row.key, row.record
 
 
 class Page(NamedTuple, Generic[K, V]):

@@ -4,15 +4,21 @@ tests/cli/test_jobs.py kills a removal at each of its commits.
 """
 
 from dataclasses import replace
+from typing import Final
 from uuid import UUID
 
 import pytest
 
 from keyplan.apps.runm import Object, Partition, Property
 from keyplan.apps.runm.bounds import UNBOUNDED
+from keyplan.apps.runm.calls import GivenCall
 from keyplan.apps.runm.definitions import Scope, set_definition
 from keyplan.apps.runm.deployment import PROVIDER, Deployment
 from keyplan.apps.runm.layout import Deleted, PartitionType, RunmBeside
+from keyplan.apps.runm.migrate import migrate
+from keyplan.apps.runm.original import Decisions
+from keyplan.apps.runm.partition_calls import add_partition
+from keyplan.apps.runm.partition_file import FORMAT, PartitionLine
 from keyplan.apps.runm.partition_removal import (
     Removal,
     plan_removal,
@@ -21,8 +27,10 @@ from keyplan.apps.runm.partition_removal import (
     require_free_uuid,
 )
 from keyplan.apps.runm.records import ObjectDefinition
+from keyplan.apps.runm.refusal import RefusedError
 from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.start import ensure_started
+from keyplan.apps.runm.transfer import import_partition
 from keyplan.apps.runm.verify import verify
 from keyplan.engine import ALL_KEYS, MEMORY_PROFILE, Commit, Engine, MemoryEngine, Put, WrappedEngine
 from keyplan.errors import AlreadyExistsError, InvalidInputError, NotFoundError
@@ -30,6 +38,8 @@ from keyplan.layout import shown_key
 from keyplan.maintenance import ApplicationJobs, open_jobs
 from keyplan.store import Store
 from tests.apps.runm.partitions import DOOMED, KEPT, filled_partition
+
+UNFIT_NAMES: Final = ("", KEPT.hex, "n" * 600, "\udcff")
 
 
 @pytest.fixture
@@ -138,8 +148,25 @@ def test_a_partition_has_another_name_at_once_and_only_one_that_is_free(deployme
     assert deployment.runm.partitions_by_name.key_of("doomed") is None
     with pytest.raises(AlreadyExistsError):
         rename_partition(store, "", "a/b", "kept")
-    for name in ("", KEPT.hex):
-        with pytest.raises(InvalidInputError):
+    revision = store.revision
+    for name in UNFIT_NAMES:
+        with pytest.raises(InvalidInputError, match="a partition's name"):
             rename_partition(store, "", "a/b", name)
+    assert store.revision == revision
     with pytest.raises(NotFoundError):
         rename_partition(store, "", "doomed", "x")
+
+
+@pytest.mark.parametrize("name", UNFIT_NAMES)
+def test_no_call_and_no_command_gives_a_partition_a_name_that_another_refuses(
+    deployment: Deployment, name: str
+) -> None:
+    store, uuid = deployment.store, UUID(int=70_000)
+    call = GivenCall(deployment, None, UNBOUNDED, bool)
+    with pytest.raises(RefusedError, match="name"):
+        add_partition(call, name, uuid)
+    brought = import_partition(store, "", lambda: [PartitionLine(FORMAT, uuid, name)], is_dry_run=False)
+    assert [one for one in brought.conflicts if "a partition's name" in one]
+    steps = migrate(store, "", is_dry_run=False, decisions=Decisions(names={KEPT.hex: name}))
+    assert [step.is_left for step in steps if KEPT.hex in step.key] == [True]
+    assert sorted(record.name for _, record in deployment.runm.partitions.list()) == ["doomed", "kept"]

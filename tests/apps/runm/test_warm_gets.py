@@ -179,6 +179,25 @@ def test_what_another_thread_found_in_an_older_state_is_no_answer_here() -> None
         assert answer is None or not messages.Object.FromString(answer).properties
 
 
+def test_who_changes_a_definition_makes_nobody_else_slow() -> None:
+    with keyplan.open("memory:") as store:
+        scene = Scene(store, Random(1))
+        requests = []
+        for uuid, kind in zip(UUIDS, ("runm.image", "runm.machine"), strict=False):
+            scene.deployment.runm.objects.insert(uuid, Object(UUID(WEST), kind, uuid, kind, PROJECT))
+            session = {"user": kind, "partition": WEST, "project": PROJECT}
+            requests.append(messages.ObjectGetByUuidRequest(session=session, uuid=uuid.hex))
+        of_image, of_machine = requests
+        short, sessions = scene.by_uuid.short, scene.deployment.ahead.sessions
+        assert None not in {short(of_machine, UNBOUNDED), short(of_image, UNBOUNDED)}
+        (machine_key, image_key), known = sessions, dict(sessions)
+        definition = ObjectDefinition(UUID(int=0), "{}")
+        set_definition(scene.deployment, OPERATOR, Scope(UUID(WEST), "runm.machine"), "", definition)
+        assert short(of_machine, UNBOUNDED) is None
+        assert short(of_image, UNBOUNDED)
+        assert sessions == {image_key: known[image_key]}, machine_key
+
+
 def test_a_session_of_any_length_is_not_kept() -> None:
     with keyplan.open("memory:") as store:
         scene = Scene(store, Random(1))

@@ -11,7 +11,7 @@ from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber
 from keyplan.apps.cloudchamber.namespace_store import NamespaceStore
 from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Tor, ZoneDetails
 from keyplan.errors import CorruptionError
-from keyplan.layout import Damaged, Versioned, shown_key
+from keyplan.layout import Damaged, Versioned, readable_rows, shown_key
 
 __all__ = ["DEFAULT_ZONE", "DocumentRacks", "RackReader", "Readable", "ReadableRack", "ReadableZone", "spellings"]
 
@@ -82,12 +82,8 @@ class Readable:
         self._damaged.append(self._place_of(shown))
 
     def all(self, rows: Iterable[Versioned[K, R] | Damaged[K]]) -> Iterator[tuple[K, R]]:
-        """Yield the records among rows that can be read."""
-        for row in rows:
-            if isinstance(row, Damaged):
-                self.note(shown_key(row.raw_key))
-            else:
-                yield row.key, row.record
+        """Return the records among rows that can be read."""
+        return readable_rows(rows, lambda row: self.note(shown_key(row.raw_key)))
 
     def one(self, view: Any, key: object) -> Any:
         """Return the record at a key of a view; None when it cannot be read, too."""

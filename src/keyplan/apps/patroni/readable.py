@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.errors import CorruptionError
-from keyplan.layout import Damaged, Versioned
+from keyplan.layout import Damaged, Versioned, readable_rows
 
 __all__ = ["log_damage", "readable", "readable_of"]
 
@@ -28,12 +28,8 @@ def readable(
     rows: Iterable[Versioned[K, V] | Damaged[K]],
     on_damage: Callable[[K | None, CorruptionError], None] = log_damage,
 ) -> Iterator[tuple[K, V]]:
-    """Yield the records of these rows that can be read, with their keys; `on_damage` is told of each of the others."""
-    for row in rows:
-        if isinstance(row, Damaged):
-            on_damage(row.key, row.error)
-        else:
-            yield row.key, row.record
+    """Return the records of these rows that can be read, with their keys; `on_damage` is told of each of the others."""
+    return readable_rows(rows, lambda row: on_damage(row.key, row.error))
 
 
 def readable_of(

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from keyplan.apps.runm.layout import Runm
+from keyplan.apps.runm.readable import readable, readable_many
 from keyplan.apps.runm.records import Partition
 from keyplan.errors import InvalidKeyError
 
@@ -62,8 +63,8 @@ class SeenPartitions(NamedTuple):
         return record if self.bounds.partitions is None else self._seen(record)
 
     def get_many(self, uuids: Sequence[UUID]) -> list[Partition | None]:
-        """Return the partition of each UUID, None where there is none."""
-        return [self._seen(record) for record in self.runm.partitions.get_many(uuids)]
+        """Return the partition of each UUID, None where there is none, or none that can be read."""
+        return [self._seen(record) for record in readable_many(self.runm.partitions, uuids)]
 
     def exists(self, uuid: UUID) -> bool:
         """Whether there is a partition of this UUID. Why not by its record: without bounds one that cannot be read is there."""
@@ -71,8 +72,7 @@ class SeenPartitions(NamedTuple):
 
     def listed(self, first: UUID, below: UUID | None, limit: int | None = None) -> Iterator[Partition]:
         """Yield the partitions of a range, by UUID."""
-        is_all = self.bounds.partitions is None
-        found = self.runm.partitions.list(at_least=first, below=below, limit=limit if is_all else None)
+        found = readable(self.runm.partitions.rows(at_least=first, below=below))
         return islice((record for _, record in found if self.bounds.holds(record)), limit)
 
     def named(self, name: str) -> Partition | None:
@@ -84,17 +84,15 @@ class SeenPartitions(NamedTuple):
 
     def beginning(self, text: str) -> Iterator[Partition]:
         """Yield the partitions whose names begin so. Raises InvalidKeyError."""
-        return (
-            record for _, record in self.runm.partitions_by_name.list(starts_with=text) if self.bounds.holds(record)
-        )
+        found = readable(self.runm.partitions_by_name.rows(starts_with=text))
+        return (record for _, record in found if self.bounds.holds(record))
 
     def uuids_named(self, text: str, *, is_beginning: bool) -> list[UUID]:
         """Return the UUIDs of the partitions that have a name, or the beginning of one. Raises InvalidKeyError."""
         if is_beginning:
-            uuids = list(self.runm.partitions_by_name.keys(starts_with=text))
-        else:
-            uuid = self.runm.partitions_by_name.key_of(text)
-            uuids = [] if uuid is None else [uuid]
+            return [record.uuid for record in self.beginning(text)]
+        uuid = self.runm.partitions_by_name.key_of(text)
+        uuids = [] if uuid is None else [uuid]
         if self.bounds.partitions is None:
             return uuids
         return [record.uuid for record in self.get_many(uuids) if record is not None]

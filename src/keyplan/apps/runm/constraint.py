@@ -162,6 +162,8 @@ def _types_for(deployment: Deployment, given: Any) -> Mapping[str, ObjectType]:
     code_filter = None if given is None else given.object_type_filter.code_filter
     if code_filter is not None and code_filter.code and not code_filter.use_prefix:
         kind = deployment.object_type(code_filter.code)
+        if kind is None:
+            deployment.refuse_damaged_type(code_filter.code)
         return {} if kind is None else {kind.code: kind}
     return deployment.object_types()
 

@@ -12,10 +12,12 @@ from keyplan.apps.runm.json_schema import checked_schema
 from keyplan.apps.runm.layout import ObjectSubType, PartitionSubType, PartitionType, Runm
 from keyplan.apps.runm.permission import READ, WRITE
 from keyplan.apps.runm.read_ahead import Scope, fallbacks_of
+from keyplan.apps.runm.readable import log_damage, readable_one
 from keyplan.apps.runm.records import ObjectDefinition, PropertyPermissions
 from keyplan.apps.runm.refusal import already_exists, invalid, missing, property_named
 from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.versions import keep_version
+from keyplan.errors import CorruptionError
 from keyplan.layout import Damaged, Versioned
 
 __all__ = [
@@ -72,7 +74,8 @@ def set_definition(
 ) -> ObjectDefinition:
     """Make a definition the one of its scope, in one commit that keeps the one it replaces, and return it as stored.
 
-    Without a UUID it keeps that of the definition it replaces; with a new one, that one's record goes. Raises RefusedError:
+    Without a UUID it keeps that of the definition it replaces; with a new one, that one's record goes. A definition that cannot
+    be read, or a scope's pointer, is replaced like any other, and is not kept. Raises RefusedError:
     ALREADY_EXISTS for a UUID of another scope's definition, INVALID_ARGUMENT for a schema or permission that is none,
     FAILED_PRECONDITION when the partition is gone, PERMISSION_DENIED for a scope that is not the caller's to decide.
     """
@@ -85,12 +88,12 @@ def set_definition(
         runm = state.runm
         if scope.partition is not None and not state.within(caller.bounds).partitions.exists(scope.partition):
             raise missing(f"Partition {scope.partition.hex} not found")
-        current = pointer_at(runm, scope)
+        current = _readable_pointer(runm, scope)
         uuid = wanted or current or uuid4()
         if uuid != current and runm.definitions.exists(uuid):
             raise already_exists("the definition's UUID is in use.")
         record = structs.replace(given, uuid=uuid)
-        replaced = None if current is None else runm.definitions.get(current)
+        replaced = None if current is None else readable_one(runm.definitions, current)
         if replaced is not None and replaced != record:
             keep_version(deployment, state, scope, replaced, caller.user)
         if current is not None and uuid != current:
@@ -106,16 +109,20 @@ def set_definition(
 def remove(deployment: Deployment, caller: Caller, scope: Scope) -> bool:
     """Remove the definition of exactly this scope, in one commit that keeps it as a version; return whether there was one.
 
-    Raises RefusedError as `set_definition` does.
+    One that cannot be read goes, and is not kept. Raises RefusedError as `set_definition` does.
     """
     caller.require_to_decide(scope.partition)
     _require_unshared(deployment, scope)
 
     def work(state: State) -> bool:
-        current = pointer_at(state.runm, scope)
+        try:
+            current = pointer_at(state.runm, scope)
+        except CorruptionError:  # Why not its definition: nobody can tell which it was; `migrate` names it.
+            unpoint(state.runm, scope)
+            return True
         if current is None:
             return False
-        replaced = state.runm.definitions.get(current)
+        replaced = readable_one(state.runm.definitions, current)
         if replaced is not None:
             keep_version(deployment, state, scope, replaced, caller.user)
         unpoint(state.runm, scope)
@@ -174,7 +181,7 @@ def _read(rows: Iterable[Versioned[K, UUID] | Damaged[K]], damaged_ok: bool) -> 
 def _require_unshared(deployment: Deployment, scope: Scope) -> None:
     """The original let two scopes point at one definition. What changes one of them must not change the other."""
     with deployment.reading() as state:
-        current = pointer_at(state.runm, scope)
+        current = _readable_pointer(state.runm, scope)
         if current is None:
             return
         # Why also past damaged ones: one in a partition must not keep every other from its own.
@@ -182,6 +189,15 @@ def _require_unshared(deployment: Deployment, scope: Scope) -> None:
         sharers = [other for other, uuid in every if uuid == current and other != scope]
     if sharers:
         raise already_exists("the definition is another scope's as well; run `keyplan runm migrate` first.")
+
+
+def _readable_pointer(runm: Runm, scope: Scope) -> UUID | None:
+    """What a scope's pointer says; None where there is none, or it says nothing that can be read: it can be set anew then."""
+    try:
+        return pointer_at(runm, scope)
+    except CorruptionError as error:
+        log_damage(error)
+        return None
 
 
 def point(runm: Runm, scope: Scope, uuid: UUID) -> None:

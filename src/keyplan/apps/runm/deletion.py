@@ -14,9 +14,11 @@ from keyplan.apps.runm.deployment import PROVIDER, Deployment, State, Stored
 from keyplan.apps.runm.layout import Deleted
 from keyplan.apps.runm.objects import RulesByScope, created, stored_objects
 from keyplan.apps.runm.read_ahead import Scope
+from keyplan.apps.runm.readable import log_damage, readable, readable_many, readable_one
 from keyplan.apps.runm.records import Object
 from keyplan.apps.runm.refusal import not_found
 from keyplan.apps.runm.session import Caller
+from keyplan.errors import CorruptionError
 from keyplan.store import Lease, Transaction
 
 __all__ = ["delete", "deleted_objects", "restore"]
@@ -51,9 +53,15 @@ def deleted_objects(deployment: Deployment, caller: Caller, state: State, after:
     """Yield what can be restored, as far as the caller may see it, by UUID, from behind `after`."""
     first, below = range_of_digits("", after)
     rules = RulesByScope(state, caller.reader)
-    for _, deleted in state.beside.deleted.list(at_least=first, below=below):
-        if caller.may_see(deleted.object, deployment):
-            yield Deleted(_visible(rules, deleted), deleted.deleted_at, deleted.user, deleted.provider)
+    for _, deleted in readable(state.beside.deleted.rows(at_least=first, below=below)):
+        if not caller.may_see(deleted.object, deployment):
+            continue
+        try:
+            visible = _visible(rules, deleted)
+        except CorruptionError as error:
+            log_damage(error)
+            continue
+        yield Deleted(visible, deleted.deleted_at, deleted.user, deleted.provider)
 
 
 def restore(deployment: Deployment, caller: Caller, uuid: UUID) -> Stored:
@@ -108,7 +116,8 @@ def _delete(
     deployment: Deployment, caller: Caller, lease: Lease | None, uuids: Sequence[UUID], transaction: Transaction
 ) -> int:
     state = deployment.over(transaction)
-    found = zip(uuids, state.runm.objects.get_many(uuids), strict=True)
+    # Why past those that cannot be read: nobody knows whose they are.
+    found = zip(uuids, readable_many(state.runm.objects, uuids), strict=True)
     own = [(uuid, one) for uuid, one in found if one is not None and caller.may_see(one, deployment)]
     # Why: a delete looks at the entry of the name, and would do so for one object after the other.
     state.read_ahead(
@@ -116,7 +125,7 @@ def _delete(
     )
     for uuid, record in own:
         if lease is not None:
-            provider = state.beside.providers.get(uuid) if record.object_type == PROVIDER else None
+            provider = readable_one(state.beside.providers, uuid) if record.object_type == PROVIDER else None
             kept = Deleted(record, int(deployment.clock.wall()), caller.user, provider)
             state.beside.deleted.put(uuid, kept, lease=lease)
         state.runm.objects.delete(uuid)

@@ -10,11 +10,12 @@ from keyplan.apps.runm.bounds import UNBOUNDED, Bounds, SeenPartitions
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.layout import ObjectSubType, Runm, RunmBeside
 from keyplan.apps.runm.read_ahead import ReadAhead
+from keyplan.apps.runm.readable import log_damage
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope, ProviderType
 from keyplan.apps.runm.refusal import missing
 from keyplan.engine import SYSTEM_CLOCK, Clock
-from keyplan.errors import InvalidKeyError
-from keyplan.layout import BoundLayout
+from keyplan.errors import CorruptionError, InvalidKeyError
+from keyplan.layout import BoundLayout, Damaged, readable_rows
 from keyplan.store import KeyRef, PinnedState, Store, Transaction
 
 __all__ = ["GENERATION_MAX", "PROVIDER", "Deployment", "Rulings", "State", "Stored", "generation_of"]
@@ -108,6 +109,7 @@ class Deployment:
         self.bound: BoundLayout = Runm.bound(prefix=self.prefix)
         self.ahead = ReadAhead(self.bound, RunmBeside.bound(prefix=self.prefix))
         self._object_types: dict[str, ObjectType] = {}
+        self._damaged_types: dict[str, CorruptionError] = {}
 
     def over(self, binding: PinnedState | Transaction, *refs: KeyRef) -> State:
         """Return the layouts bound to a snapshot or a transaction, which reads what the places hold at once."""
@@ -129,39 +131,47 @@ class Deployment:
     # ---- types: immutable once made, so that they are kept --------------------------------------------------------------
 
     def object_type(self, code: str) -> ObjectType | None:
-        """Return the object type of that code."""
+        """Return the object type of that code; None also for one that cannot be read."""
         known = self._object_types.get(code)
-        if known is None:
-            self._object_types = self._read_types()
-            known = self._object_types.get(code)
-        return known
+        return self.object_types().get(code) if known is None else known
 
     def required_type(self, code: str) -> ObjectType:
-        """Return the object type of that code. Raises RefusedError, FAILED_PRECONDITION."""
+        """Return the object type of that code. Raises RefusedError, FAILED_PRECONDITION; CorruptionError for a damaged one."""
         kind = self.object_type(code)
         if kind is None:
+            self.refuse_damaged_type(code)
             raise missing(f"Object type {code} not found")
         return kind
+
+    def refuse_damaged_type(self, code: str) -> None:
+        """Raise CorruptionError for a code whose type was there when types were read last, and could not be read."""
+        if code in self._damaged_types:
+            raise self._damaged_types[code]
 
     def known_type(self, code: str) -> ObjectType | None:
         """Return the object type of that code if it was read before; reads nothing."""
         return self._object_types.get(code)
 
     def object_types(self) -> Mapping[str, ObjectType]:
-        """Return every object type by code."""
-        self._object_types = self._read_types()
-        return self._object_types
+        """Return every object type by code, those that can be read."""
+        damaged: dict[str, CorruptionError] = {}
 
-    def _read_types(self) -> dict[str, ObjectType]:
-        # Why: a new dictionary takes the old one's place at once, so that no other thread sees half of it.
-        return dict(self.runm.object_types.list())
+        def note(row: Damaged[str]) -> None:
+            log_damage(row.error)
+            if row.key is not None:
+                damaged[row.key] = row.error
+
+        # Why: new dictionaries take the old ones' places at once, so that no other thread sees half of one.
+        types = dict(readable_rows(self.runm.object_types.rows(), note))
+        self._object_types, self._damaged_types = types, damaged
+        return types
 
     def provider_type(self, code: str) -> ProviderType | None:
         """Return the provider type of that code."""
         return self.runm.sub_types.get(ObjectSubType(PROVIDER, code))
 
     def has_project(self, record: Object) -> bool:
-        """Whether names of this object's type belong to projects; by the object itself where the type is gone."""
+        """Whether names of this object's type belong to projects; by the object itself where there is no type to read."""
         kind = self.object_type(record.object_type)
         return bool(record.project) if kind is None else kind.scope is ObjectTypeScope.PROJECT
 

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
 from keyplan.apps.runm.refusal import RefusedError, invalid, missing, property_named
-from keyplan.errors import RecordError
+from keyplan.errors import InvalidKeyError, RecordError
 from keyplan.layout import BoundLayout, BoundTable
 from keyplan.store import index_entries_of
 
@@ -22,6 +22,7 @@ __all__ = [
     "checked_object",
     "checked_uuid",
     "parsed_uuid",
+    "partition_name_problem",
     "spelled_project",
 ]
 
@@ -62,6 +63,22 @@ def checked_code(code: str) -> str:
     if code in _RESERVED or len(code) > _CODE_BYTES_MAX or not _CODE.fullmatch(code):
         raise invalid("a type code is made of words of a-z, 0-9 and _ with dots between them.")
     return code
+
+
+def partition_name_problem(runm: BoundLayout, name: str) -> str:
+    """Why a text cannot be a partition's new name; empty where it can. The rule of every call and command that gives one."""
+    if not name:
+        return "a partition's name is not empty"
+    if parsed_uuid(name) is not None:
+        return "a partition's name is no UUID: a session names its partition by either, and must not be ambiguous"
+    try:
+        size = len(runm.indexes["partitions_by_name"].keys.encode(name))
+    except InvalidKeyError as error:
+        problem = error.facts.get("problem")
+        return "a partition's name fits into a key" + (f": {problem}" if isinstance(problem, str) else "")
+    if size > KEY_BYTES_MAX:
+        return f"the key of a partition's name has at most {KEY_BYTES_MAX} bytes, and this one would have {size}"
+    return ""
 
 
 def checked_object(runm: BoundLayout, record: Object, object_type: ObjectType) -> Object:

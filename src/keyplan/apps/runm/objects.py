@@ -19,45 +19,64 @@ from keyplan.apps.runm.start import is_untouched_default
 from keyplan.engine import Capability, Commit, Mutation, Put
 from keyplan.errors import AlreadyExistsError, CorruptionError, UniqueViolationError
 from keyplan.grpc_status import GrpcStatus
-from keyplan.layout import BoundLayout
+from keyplan.layout import BoundLayout, TableView
 from keyplan.store import Backoff, KeyRef
 
-__all__ = ["RulesByScope", "create", "created", "get", "stored_objects", "update"]
+__all__ = ["RulesByScope", "create", "created", "get", "stored_objects", "sub_types_or_errors", "update"]
 
 _NAME_INDEXES = ("objects_by_name", "objects_by_project_and_name")
 
 
 class RulesByScope:
-    """Which permissions hold for which objects, for one reader in one state. Definitions are read once for each scope."""
+    """Which permissions hold for which objects, for one reader in one state. Definitions are read once for each scope.
+
+    Where what they depend on cannot be read, nobody knows what may be seen: CorruptionError for these objects, and no others.
+    """
 
     def __init__(self, state: State, reader: Reader) -> None:
         self._state = state
         self._reader = reader
         self._rules: dict[tuple[Scope, str], PropertyRules] = {}
-        self._sub_types: dict[UUID, str] = {}
+        self._sub_types: dict[UUID, str | CorruptionError] = {}
 
     def learn(self, records: Iterable[Object]) -> None:
         """Read what the rules of these objects depend on, at once."""
         records = list(records)
         uuids = [one.uuid for one in records if one.object_type == PROVIDER]
-        if uuids:
-            providers = self._state.beside.providers.get_many(uuids)
-            self._sub_types.update((one.uuid, one.provider_type) for one in providers if one is not None)
+        if not uuids:
+            return
+        found = sub_types_or_errors(self._state.beside.providers, uuids)
+        self._sub_types.update(zip(uuids, found, strict=True))
 
     def of(self, record: Object) -> PropertyRules:
-        """Return the rules for an object: those of the most explicit definition for its partition, type and sub-type."""
-        scope = Scope(record.partition, record.object_type, self._sub_types.get(record.uuid, ""))
+        """Return the rules for an object: those of the most explicit definition for its partition, type and sub-type.
+
+        Raises CorruptionError.
+        """
+        sub_type = self._sub_types.get(record.uuid, "")
+        if isinstance(sub_type, CorruptionError):
+            raise sub_type
+        scope = Scope(record.partition, record.object_type, sub_type)
         self._state.ahead.note_scope(record.partition, scope)
         return self.of_scope(scope, record.project)
 
     def of_scope(self, scope: Scope, project: str) -> PropertyRules:
-        """Return the rules for objects of a scope and a project."""
+        """Return the rules for objects of a scope and a project. Raises CorruptionError."""
         reader = self._reader.at(project) if self._reader.has_every_project else self._reader
         rules = self._rules.get((scope, reader.project))
         if rules is None:
             rules = rules_in(self._state, scope, reader)
             self._rules[scope, reader.project] = rules
         return rules
+
+
+def sub_types_or_errors(view: TableView[UUID, ProviderRecord], uuids: Sequence[UUID]) -> list[str | CorruptionError]:
+    """Return the provider type of each provider, empty where nobody said, or the error in the place of one that is damaged."""
+    try:
+        return ["" if one is None else one.provider_type for one in view.get_many(uuids)]
+    except CorruptionError as error:
+        # Why not at first: reading all at once is one round trip.
+        return [error] if len(uuids) == 1 else [one for uuid in uuids for one in sub_types_or_errors(view, [uuid])]
 
 
 def stored_objects(state: State, uuids: Sequence[UUID]) -> list[Stored | CorruptionError | None]:

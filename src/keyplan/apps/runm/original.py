@@ -12,7 +12,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from keyplan.apps.runm.identity import parsed_uuid, spelled_project
+from keyplan.apps.runm.identity import KEY_BYTES_MAX, parsed_uuid, partition_name_problem, spelled_project
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope, Partition, Property
 from keyplan.apps.runm.wire_table import RUNM
 from keyplan.codec import ValueForm
@@ -178,11 +178,17 @@ class Original:
         if not record.name:
             return self._undecided("no-name", entry, f"it has no name: give it one by --rename {uuid.hex}=NAME")
         table = self.bound.table(table_name)
+        # Why of new names alone: what the original has written is found by the service, or has a step of its own.
+        is_new_name = uuid.hex in self.decisions.names
+        problem = partition_name_problem(self.bound, record.name) if is_new_name and table_name == "partitions" else ""
+        if problem:
+            return self._undecided("no-name", entry, f"{problem}. Give it another by --rename {uuid.hex}=NAME")
         try:
             names = {key: value for index in self._name_indexes(table) for key, value in index.entries(uuid, record)}
         except RecordError:
             names = {}
-        if not names:
+        is_too_long = is_new_name and max(map(len, names), default=0) > KEY_BYTES_MAX
+        if not names or is_too_long:
             words = f"--rename {uuid.hex}=NAME" + (
                 f" or --project {uuid.hex}=PROJECT" if table_name == "objects" else ""
             )

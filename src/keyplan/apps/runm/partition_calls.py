@@ -8,8 +8,8 @@ from keyplan.access import sum_of_token
 from keyplan.apps.runm.answers import partition_message, uuid_or_new
 from keyplan.apps.runm.calls import CheckedCall, GivenCall, performs
 from keyplan.apps.runm.constraint import digits_of, range_of_digits
-from keyplan.apps.runm.deployment import Deployment, State
-from keyplan.apps.runm.identity import KEY_BYTES_MAX, parsed_uuid
+from keyplan.apps.runm.deployment import State
+from keyplan.apps.runm.identity import parsed_uuid, partition_name_problem
 from keyplan.apps.runm.operations import MetadataOperations
 from keyplan.apps.runm.ordering import Options, options_of
 from keyplan.apps.runm.partition_removal import require_free_uuid
@@ -87,7 +87,7 @@ def bootstrap(call: GivenCall) -> Any:
     given = request.bootstrap_token
     uuid = parsed_uuid(request.partition_uuid.value) if request.partition_uuid.value else uuid4()
     name = request.partition_name
-    if uuid is None or not given or not _is_name(deployment, name):
+    if uuid is None or not given or partition_name_problem(deployment.bound, name):
         raise failed
     record = Partition(uuid, name)
 
@@ -121,8 +121,8 @@ def add_partition(call: GivenCall, name: str, uuid: UUID) -> Partition:
     deployment = call.deployment
     if not name:
         raise missing("partition name is required.")
-    if not _is_name(deployment, name):
-        raise invalid("a partition's name is no UUID, and fits into a key.")
+    if problem := partition_name_problem(deployment.bound, name):
+        raise invalid(f"{problem}.")
     record = Partition(uuid, name)
     if not call.bounds.holds(record):
         raise denied("the partition is none of the caller's.")
@@ -141,16 +141,6 @@ def add_partition(call: GivenCall, name: str, uuid: UUID) -> Partition:
 
 
 # ---- pieces ------------------------------------------------------------------------------------------------------------
-
-
-def _is_name(deployment: Deployment, name: str) -> bool:
-    """Why no UUIDs: a session names its partition by either, and must not be ambiguous (S24)."""
-    if parsed_uuid(name) is not None:
-        return False
-    try:
-        return len(deployment.bound.indexes["partitions_by_name"].keys.encode(name)) <= KEY_BYTES_MAX
-    except InvalidKeyError:
-        return False
 
 
 def _candidates(state: State, given: Any) -> Iterator[Partition]:

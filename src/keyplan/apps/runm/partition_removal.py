@@ -13,27 +13,26 @@ from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from msgspec import structs
-
 from keyplan.apps.runm.definitions import pointer_at, pointers, pointers_of, unpoint
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
-from keyplan.apps.runm.identity import parsed_uuid
+from keyplan.apps.runm.identity import parsed_uuid, partition_name_problem
 from keyplan.apps.runm.read_ahead import Scope
+from keyplan.apps.runm.readable import readable, readable_many, readable_one
 from keyplan.apps.runm.records import Object, Partition
-from keyplan.apps.runm.session import partition_named
 from keyplan.apps.runm.verify import entries_of
-from keyplan.engine import Delete, KeyRange, KeyUnchanged
+from keyplan.engine import Delete, Entry, KeyRange, KeyUnchanged, Snapshot
 from keyplan.errors import (
     AlreadyExistsError,
     CommitConflictError,
     CorruptionError,
     InvalidInputError,
+    InvalidKeyError,
     NotFoundError,
     TargetTakenError,
     UniqueViolationError,
 )
 from keyplan.jobs import Job, Progress, Stop, StopCheck, Teller, as_read, begun, look, operations_max
-from keyplan.layout import Damaged
+from keyplan.layout import BoundIndex
 from keyplan.maintenance import ApplicationJob, ApplicationJobs
 from keyplan.store import Backoff, Store, Transaction
 
@@ -77,17 +76,17 @@ class Removal(NamedTuple):
 def rename_partition(store: Store, prefix: str, partition: str, name: str) -> Partition:
     """Give a partition another name, in one commit. Whoever names it by its UUID notices nothing.
 
-    Raises NotFoundError, InvalidInputError for a name that no partition can have, AlreadyExistsError for one that is taken.
+    So a partition whose record cannot be read gets one again. Raises NotFoundError, InvalidInputError for a name that no
+    partition can have, AlreadyExistsError for one that is taken.
     """
     deployment = Deployment(store, prefix)
-    if not name or parsed_uuid(name) is not None:
-        raise InvalidInputError(source="the new name", problem="it is a text, and no UUID")
+    if problem := partition_name_problem(deployment.bound, name):
+        raise InvalidInputError(source="the new name", problem=problem)
 
     def work(transaction: Transaction) -> Partition:
         state = deployment.over(transaction)
-        record = _required(state, partition)
-        renamed = structs.replace(record, name=name)
-        state.runm.partitions.update(record.uuid, renamed)
+        renamed = Partition(_required(state, partition), name)
+        state.runm.partitions.update(renamed.uuid, renamed, damaged_ok=True)
         return renamed
 
     try:
@@ -138,20 +137,50 @@ def _job_name(root: bytes, uuid: UUID) -> bytes:
     return _JOB + uuid.hex.encode() + b"/" + root
 
 
-def _required(state: State, text: str) -> Partition:
-    record = partition_named(state, text)
-    if record is None:
+def _uuid_of(state: State, text: str) -> UUID | None:
+    """The UUID of the partition of a UUID or name; also of one whose record cannot be read."""
+    uuid = parsed_uuid(text)
+    if uuid is None:
+        try:
+            uuid = state.runm.partitions_by_name.key_of(text)
+        except InvalidKeyError:
+            return None
+    return uuid if uuid is not None and state.runm.partitions.exists(uuid) else None
+
+
+def _required(state: State, text: str) -> UUID:
+    uuid = _uuid_of(state, text)
+    if uuid is None:
         raise NotFoundError(table="partitions", key=text)
-    return record
+    return uuid
+
+
+def _record_of(deployment: Deployment, state: State, uuid: UUID) -> Partition:
+    """A partition's record; of one that cannot be read, what its name's entry says."""
+    record = readable_one(state.runm.partitions, uuid)
+    if record is not None:
+        return record
+    with deployment.store.engine.snapshot() as snapshot:
+        names = [str(index.keys.decode(entry.key)) for index, entry in _names_of(deployment, snapshot, uuid)]
+    return Partition(uuid, "".join(names[:1]))
+
+
+def _names_of(deployment: Deployment, snapshot: Snapshot, uuid: UUID) -> Iterator[tuple[BoundIndex, Entry]]:
+    """The entries of names that point at a partition. Why not by its record: one that cannot be read does not say its name."""
+    for index in deployment.bound.table("partitions").indexes:
+        for entry in snapshot.scan(KeyRange(*index.keys.range(()))):
+            if index.keys.decode(entry.key) is not None and entry.value == uuid.hex.encode():
+                yield index, entry
 
 
 def _begun_or_there(deployment: Deployment, text: str) -> Partition:
     """The partition of a UUID or name, also one whose removal has begun. Raises NotFoundError."""
     with deployment.reading() as state:
-        record = partition_named(state, text)
+        there = _uuid_of(state, text)
+        record = None if there is None else _record_of(deployment, state, there)
         root = deployment.bound.root
-        rows = (row for row in ApplicationJobs(state.binding).jobs.rows() if not isinstance(row, Damaged))
-        begun_ones = [row.record for row in rows if row.key.startswith(_JOB) and row.key.endswith(root)]
+        rows = readable(ApplicationJobs(state.binding).jobs.rows())
+        begun_ones = [job for key, job in rows if key.startswith(_JOB) and key.endswith(root)]
     uuid = parsed_uuid(text)
     for job in begun_ones:
         found = Partition(UUID(job.facts["uuid"]), job.facts["name"])
@@ -205,15 +234,13 @@ class _Sweep:
         jobs, partitions = ApplicationJobs.bound().table("jobs"), self._deployment.bound.table("partitions")
         with engine.snapshot() as snapshot:
             seen = look(snapshot, jobs.keys.encode(_job_name(self._deployment.bound.root, uuid)), jobs.form)
-            names = [key for index in partitions.indexes for key, _ in index.entries(uuid, self._partition)]
-            found = [snapshot.get(key) for key in (partitions.keys.encode(uuid), *names)]
+            record_entry = snapshot.get(partitions.keys.encode(uuid))
+            names = [entry for _, entry in _names_of(self._deployment, snapshot, uuid)]
         record = seen.record or ApplicationJob(
             subject=f"the removal of runm's partition {self._partition.name}",
             facts={"uuid": uuid.hex, "name": self._partition.name},
         )
-        own = [
-            entry for entry in found if entry is not None and (entry is found[0] or entry.value == uuid.hex.encode())
-        ]
+        own = names if record_entry is None else [record_entry, *names]
         try:
             return Job[ApplicationJob].begin(
                 engine,
@@ -261,8 +288,8 @@ class _Sweep:
         return pointers_of(state.runm, self._partition.uuid, damaged_ok=True)
 
     def _restorable(self, state: State) -> Iterator[UUID]:
-        readable = (row for row in state.beside.deleted.rows() if not isinstance(row, Damaged))
-        return (row.key for row in readable if row.record.object.partition == self._partition.uuid)
+        found = readable(state.beside.deleted.rows())
+        return (uuid for uuid, deleted in found if deleted.object.partition == self._partition.uuid)
 
     # ---- batches -------------------------------------------------------------------------------------------------------
 
@@ -278,7 +305,7 @@ class _Sweep:
 
     def _delete_objects(self, uuids: Sequence[UUID], state: State) -> int:
         count = 0
-        for uuid, record in zip(uuids, state.runm.objects.get_many(uuids), strict=True):
+        for uuid, record in zip(uuids, readable_many(state.runm.objects, uuids), strict=True):
             if record is not None and record.partition == self._partition.uuid:
                 state.runm.objects.delete(uuid)
                 if record.object_type == PROVIDER:

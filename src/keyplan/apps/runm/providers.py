@@ -11,12 +11,14 @@ from keyplan.apps.runm.constraint import constraints_of
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.ordering import Options
+from keyplan.apps.runm.readable import log_damage, readable_many, readable_one
 from keyplan.apps.runm.records import Partition, ProviderRecord, ProviderType
 from keyplan.apps.runm.search import search
 from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.type_calls import provider_type_of
 from keyplan.apps.runm.walk import WANTED_MAX, walked
 from keyplan.apps.runm.wire_table import messages
+from keyplan.errors import CorruptionError
 
 __all__ = ["PROVIDER_FIELDS", "Found", "found_providers", "provider_messages"]
 
@@ -91,7 +93,7 @@ def _found(deployment: Deployment, caller: Caller, state: State, given: Any, opt
     else:
         found = search(deployment, caller, state, object_filters, options)
     while batch := list(islice(found, min(options.limit or WANTED_MAX, WANTED_MAX))):
-        beside = state.beside.providers.get_many([UUID(message.uuid) for message in batch])
+        beside = readable_many(state.beside.providers, [UUID(message.uuid) for message in batch])
         for one in map(Found, batch, beside):
             if _is_of_type(one, given.provider_type_filter):
                 yield one
@@ -100,11 +102,10 @@ def _found(deployment: Deployment, caller: Caller, state: State, given: Any, opt
 def _message(state: State, found: Found) -> Any:
     shown = found.message
     uuid = UUID(shown.partition)
-    partition = state.partitions.get(uuid) or Partition(uuid, "")
-    kind = provider_type_of(state, found.provider_type) if found.provider_type else None
+    partition = readable_one(state.partitions, uuid) or Partition(uuid, "")
     message = _Provider(
         partition=partition_message(partition),
-        provider_type=provider_type_message(kind or ProviderType(found.provider_type)),
+        provider_type=provider_type_message(_type_of(state, found.provider_type)),
         uuid=shown.uuid,
         name=shown.name,
         properties=shown.properties,
@@ -113,9 +114,18 @@ def _message(state: State, found: Found) -> Any:
     )
     parent = parsed_uuid(found.beside.parent) if found.beside is not None else None
     if parent is not None:
-        above = state.runm.objects.get(parent)
+        above = readable_one(state.runm.objects, parent)
         message.parent.CopyFrom(_Provider(uuid=parent.hex, name="" if above is None else above.name))
     return message
+
+
+def _type_of(state: State, code: str) -> ProviderType:
+    """A provider's type; the bare code where there is none, or none that can be read."""
+    try:
+        return (provider_type_of(state, code) if code else None) or ProviderType(code)
+    except CorruptionError as error:
+        log_damage(error)
+        return ProviderType(code)
 
 
 def _object_filters(state: State, given: Any) -> list[Any]:

@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 
 from keyplan.apps.runm.answers import object_message
 from keyplan.apps.runm.deployment import Deployment, State, generation_of
-from keyplan.apps.runm.logs import LOGGER
 from keyplan.apps.runm.objects import stored_objects
+from keyplan.apps.runm.readable import log_damage
 from keyplan.apps.runm.wire_table import messages
 from keyplan.errors import CorruptionError
 from keyplan.store import PinnedState, entries_in
@@ -54,6 +54,6 @@ def whole_object(raw_value: bytes) -> Any:
 def _by_record(state: State, uuid: UUID) -> Any:
     (stored,) = stored_objects(state, [uuid])
     if isinstance(stored, CorruptionError):
-        LOGGER.error("an object cannot be read, and is left out of a search: %s", stored)
+        log_damage(stored)
         return None
     return None if stored is None else object_message(stored)

@@ -114,7 +114,8 @@ def _insert_unless_there(insert: Callable[[], object]) -> None:
 
 
 def _ensure_default_definition(state: State) -> None:
-    if state.runm.type_definitions.get(PROVIDER) is None:
+    # Why not by what it says: a damaged one is for an operator to set anew, and keeps nobody from starting.
+    if not state.runm.type_definitions.exists(PROVIDER):
         uuid = uuid4()
         state.runm.type_definitions.insert(PROVIDER, uuid)
         state.runm.definitions.insert(uuid, ObjectDefinition(uuid, DEFAULT_SCHEMA))
@@ -136,14 +137,15 @@ def _look_at_indexes(deployment: Deployment, types: Mapping[str, ObjectType]) ->
 
     In order: every key is looked at, the indexes are made write-only, then it is noted that somebody has looked.
     """
-    if deployment.beside.indexes_kept.get(Only()) is not None:
+    # Why not what it says: that it stands there is what counts.
+    if deployment.beside.indexes_kept.exists(Only()):
         return
     # Invariant: before the note. Where it stands, keyplan alone has written since somebody looked.
     refuse_unserved(deployment, types)
 
     def note_when_empty(state: State) -> bool:
         """Whether there was a note, or is one now. Why in a transaction: no object may come between the look and the note."""
-        if state.beside.indexes_kept.get(Only()) is not None:
+        if state.beside.indexes_kept.exists(Only()):
             return True
         if next(state.runm.objects.keys(limit=1), None) is not None:
             return False

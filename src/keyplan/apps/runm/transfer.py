@@ -12,7 +12,7 @@ from uuid import UUID
 
 from keyplan.apps.runm.definitions import point, pointer_at, pointers_of
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
-from keyplan.apps.runm.identity import checked_object
+from keyplan.apps.runm.identity import checked_object, partition_name_problem
 from keyplan.apps.runm.layout import ObjectName, ObjectSubType, PartitionObjectName
 from keyplan.apps.runm.names import refuse_unnamed
 from keyplan.apps.runm.partition_file import (
@@ -154,6 +154,11 @@ class _Examined:
                 self._look_at_object(state, line)
 
     def _look_at_partition(self, state: State, own: Partition) -> None:
+        if problem := partition_name_problem(self._deployment.bound, own.name):
+            self.conflicts.append(
+                f"partition {own.uuid.hex}: {problem}. Rename it by `keyplan runm rename` where it is from"
+            )
+            return
         there = state.runm.partitions.get(own.uuid)
         holder = state.runm.partitions_by_name.key_of(own.name)
         if there is not None and there != own:

@@ -9,6 +9,7 @@ from keyplan.apps.runm.deployment import PROVIDER, State
 from keyplan.apps.runm.layout import ObjectSubType
 from keyplan.apps.runm.operations import MetadataOperations
 from keyplan.apps.runm.ordering import options_of
+from keyplan.apps.runm.readable import readable
 from keyplan.apps.runm.records import ObjectType, ProviderType
 from keyplan.apps.runm.refusal import found, missing
 from keyplan.errors import InvalidKeyError
@@ -42,7 +43,7 @@ def object_type_get_by_code(call: CheckedCall) -> Any:
 
 @performs(MetadataOperations)
 def object_type_find(call: CheckedCall) -> Iterator[Any]:
-    known = [record for _, record in call.state.runm.object_types.list()]
+    known = [record for _, record in readable(call.state.runm.object_types.rows())]
     return map(object_type_message, _fitting(known, call.request))
 
 
@@ -74,7 +75,7 @@ def required_provider_type(state: State, code: str) -> ProviderType:
 
 def provider_types(state: State) -> list[ProviderType]:
     """Return every provider type, by code."""
-    return [record for _, record in state.runm.sub_types.list(PROVIDER)]
+    return [record for _, record in readable(state.runm.sub_types.rows(PROVIDER))]
 
 
 def _required_code(request: Any) -> str:

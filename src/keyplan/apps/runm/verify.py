@@ -8,8 +8,10 @@ from uuid import UUID
 from keyplan.apps.runm.definitions import pointers, shown_scope
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.identity import parsed_uuid
+from keyplan.apps.runm.layout import RunmBeside
 from keyplan.apps.runm.migrate import referenced_definitions
 from keyplan.apps.runm.names import Records
+from keyplan.apps.runm.readable import readable
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
 from keyplan.apps.runm.start import unreadable_indexes
 from keyplan.apps.runm.well_known import known_types
@@ -37,15 +39,16 @@ class Trouble(NamedTuple):
 
 
 def verify(store: Store, prefix: str, progress: Callable[[Progress], None] | None = None) -> Iterator[Trouble]:
-    """Yield what is wrong below the root.
+    """Yield what is wrong below the root, and in what is kept beside it.
 
     Of an index that is not to be trusted yet, the entries that it lacks are named all the same.
     """
     deployment = Deployment(store, prefix)
-    for finding in check(store, deployment.bound, progress=progress):
-        if not finding.kind.is_note:
-            detail = f"{finding.kind.summary}{f' ({finding.detail})' if finding.detail else ''}"
-            yield Trouble(_code_of(finding.kind.value, finding.raw_key), shown_key(finding.raw_key), detail)
+    for layout in (deployment.bound, RunmBeside.bound(prefix=prefix)):
+        for finding in check(store, layout, progress=progress):
+            if not finding.kind.is_note:
+                detail = f"{finding.kind.summary}{f' ({finding.detail})' if finding.detail else ''}"
+                yield Trouble(_code_of(finding.kind.value, finding.raw_key), shown_key(finding.raw_key), detail)
     not_ready = unreadable_indexes(deployment)
     for name, stage in not_ready.items():
         yield Trouble("index-not-ready", name, f"it is {stage}: searches do without it until `keyplan runm reindex`")
@@ -72,13 +75,12 @@ def entries_of(table: BoundTable, deployment: Deployment) -> Iterator[tuple[UUID
 
 
 def _records(table: BoundTable, deployment: Deployment) -> Iterator[tuple[UUID, Any]]:
-    """The records of a table that can be read; the others are the check's to name."""
+    """The records of a table; None for one that is there and cannot be read, which is the check's to name."""
     for key, entry in entries_of(table, deployment):
         try:
-            record = table.form.decode(entry.value)
+            yield key, table.form.decode(entry.value)
         except CorruptionError:
-            continue
-        yield key, record
+            yield key, None
 
 
 def _code_of(code: str, raw_key: bytes) -> str:
@@ -110,15 +112,18 @@ def _troubles_of_records(deployment: Deployment, not_ready: Sequence[str]) -> It
     partitions = set[UUID]()
     for uuid, partition in _records(deployment.bound.table("partitions"), deployment):
         partitions.add(uuid)
-        if uuid != partition.uuid:
+        if partition is not None and uuid != partition.uuid:
             yield Trouble("wrong-uuid", uuid.hex, f"the partition says that it is {partition.uuid.hex}")
     with deployment.reading() as state:
-        types = dict(state.runm.object_types.list())
+        types = dict(readable(state.runm.object_types.rows()))
+        damaged_types = set(state.runm.object_types.keys()) - types.keys()
         providers = set(state.beside.providers.keys())
     seen = set[UUID]()
     for uuid, record in _records(deployment.bound.table("objects"), deployment):
         seen.add(uuid)
-        for code, detail in _wrong_with(record, uuid, partitions, types):
+        if record is None:
+            continue
+        for code, detail in _wrong_with(record, uuid, partitions, types, damaged_types):
             yield Trouble(code, uuid.hex, detail)
         yield from _missing_entries(deployment, record, not_ready)
     for uuid in sorted(providers - seen):
@@ -126,7 +131,7 @@ def _troubles_of_records(deployment: Deployment, not_ready: Sequence[str]) -> It
 
 
 def _wrong_with(
-    record: Object, uuid: UUID, partitions: set[UUID], types: Mapping[str, ObjectType]
+    record: Object, uuid: UUID, partitions: set[UUID], types: Mapping[str, ObjectType], damaged_types: set[str]
 ) -> Iterator[tuple[str, str]]:
     if record.uuid != uuid:
         yield "wrong-uuid", f"the object says that it is {record.uuid.hex}"
@@ -134,7 +139,8 @@ def _wrong_with(
         yield "unknown-partition", f"the object is of the partition {record.partition.hex}, which is not there"
     kind = types.get(record.object_type)
     if kind is None:
-        yield "unknown-type", "the object is of a type that is not there"
+        if record.object_type not in damaged_types:  # Why: the check has named those.
+            yield "unknown-type", "the object is of a type that is not there"
     elif (kind.scope is ObjectTypeScope.PROJECT) != bool(record.project):
         wanted = "has no project, and must have one" if not record.project else "has a project, and must have none"
         yield "wrong-project", f"an object of this type {wanted}"

@@ -7,6 +7,7 @@ from uuid import UUID
 from keyplan.apps.runm.deployment import Deployment, State
 from keyplan.apps.runm.layout import DefinitionVersion, Replaced
 from keyplan.apps.runm.read_ahead import Scope
+from keyplan.apps.runm.readable import readable
 from keyplan.apps.runm.records import ObjectDefinition
 
 __all__ = ["VERSIONS_MAX", "keep_version", "versions_of"]
@@ -31,7 +32,7 @@ def keep_version(deployment: Deployment, state: State, scope: Scope, replaced: O
 
 def versions_of(state: State, scope: Scope) -> Iterator[tuple[int, Replaced]]:
     """Yield what held for exactly a scope before, with its numbers, the latest first."""
-    found = state.beside.definition_versions.list(*_place(scope), reverse=True)
+    found = readable(state.beside.definition_versions.rows(*_place(scope), reverse=True))
     return ((key.number, replaced) for key, replaced in found)
 
 

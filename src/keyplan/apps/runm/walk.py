@@ -15,12 +15,14 @@ from uuid import UUID
 from keyplan.apps.runm.constraint import Constraint
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
 from keyplan.apps.runm.kept_rules import rules_in
+from keyplan.apps.runm.objects import sub_types_or_errors
 from keyplan.apps.runm.permission import PropertyRules, Reader
 from keyplan.apps.runm.read_ahead import Scope
+from keyplan.apps.runm.readable import log_damage
 from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.shown import object_messages
 from keyplan.apps.runm.sources import EVERYTHING, Source, sources_of
-from keyplan.errors import IndexNotReadyError
+from keyplan.errors import CorruptionError, IndexNotReadyError
 
 __all__ = ["WANTED_MAX", "candidates", "in_order", "loaded", "walked"]
 
@@ -29,6 +31,9 @@ _TURN: Final = 128
 
 _TURN_MAX: Final = 1_024
 _BATCH_MIN: Final = 16
+_NO_SOURCE: Final = (IndexNotReadyError, CorruptionError)
+"""Why an index is no source: it may not be read, or an entry of it cannot. The objects are one all the same."""
+
 WANTED_MAX: Final = 256
 """Objects loaded at once; what is wanted beyond them is walked to later."""
 
@@ -60,7 +65,8 @@ def candidates(state: State, constraint: Constraint) -> list[UUID]:
         for one in list(gathered):
             try:
                 one.go_on()
-            except IndexNotReadyError:
+            except _NO_SOURCE as error:
+                _note(error)
                 gathered.remove(one)
                 continue
             if one.is_over:
@@ -167,8 +173,11 @@ def _walked(
                     if one.is_done:
                         more = () if one.is_over else _gone_on(deployment, caller, constraint, one.source, one.after)
                         return chain(one.found, more)
-            except IndexNotReadyError:
+            except _NO_SOURCE as error:
+                _note(error)
                 racers.remove(one)
+                if not racers:
+                    raise
 
 
 def _gone_on(
@@ -180,8 +189,11 @@ def _gone_on(
         with deployment.reading(*deployment.ahead.of_index_states()) as state:
             try:
                 batch = list(islice(source.uuids(state.runm, after), WANTED_MAX))
-            except IndexNotReadyError:
-                source = EVERYTHING  # Why: somebody has begun to build the index anew.
+            except _NO_SOURCE as error:
+                if source is EVERYTHING:
+                    raise
+                _note(error)
+                source = EVERYTHING  # Why: somebody has begun to build the index anew, or an entry of it is damaged.
                 continue
             is_over = len(batch) < WANTED_MAX
             fitting = _fitting(deployment, state, caller, in_order(batch, after), [constraint])
@@ -194,6 +206,11 @@ def in_order(uuids: Iterable[UUID], after: UUID | None) -> list[UUID]:
     known = {uuid.int: uuid for uuid in uuids}
     least = -1 if after is None else after.int
     return [known[number] for number in sorted(known) if number > least]
+
+
+def _note(error: IndexNotReadyError | CorruptionError) -> None:
+    if isinstance(error, CorruptionError):
+        log_damage(error)
 
 
 # ---- judged ------------------------------------------------------------------------------------------------------------
@@ -211,9 +228,16 @@ def _fitting(
     found = [(message, held) for message in shown if (held := [one for one in constraints if one.holds_place(message)])]
     rules = _Rules(state, caller.reader)
     rules.learn(message.uuid for message, _ in found if message.object_type == PROVIDER)
-    for message, _ in found:
-        rules.of(message).hide(message.properties)
-    return [message for message, held in found if any(one.holds_rest(message) for one in held)]
+    fitting = []
+    for message, held in found:
+        try:
+            rules.of(message).hide(message.properties)
+        except CorruptionError as error:  # Why left out: nobody knows which of its properties may be shown.
+            log_damage(error)
+            continue
+        if any(one.holds_rest(message) for one in held):
+            fitting.append(message)
+    return fitting
 
 
 class _Rules:
@@ -223,19 +247,25 @@ class _Rules:
         self._state = state
         self._reader = reader
         self._rules: dict[tuple[str, str, str, str], PropertyRules] = {}
-        self._sub_types: dict[str, str] = {}
+        self._sub_types: dict[str, str | CorruptionError] = {}
 
     def learn(self, uuids: Iterable[str]) -> None:
         """Read what stands beside these providers, at once."""
         known = list(map(UUID, uuids))
         if known:
-            found = self._state.beside.providers.get_many(known)
-            self._sub_types.update((one.uuid.hex, one.provider_type) for one in found if one is not None)
+            found = sub_types_or_errors(self._state.beside.providers, known)
+            self._sub_types.update((uuid.hex, one) for uuid, one in zip(known, found, strict=True))
 
     def of(self, message: Any) -> PropertyRules:
-        """Return the rules for an object: those of the most explicit definition for its partition, type and sub-type."""
+        """Return the rules for an object: those of the most explicit definition for its partition, type and sub-type.
+
+        Raises CorruptionError.
+        """
+        sub_type = self._sub_types.get(message.uuid, "")
+        if isinstance(sub_type, CorruptionError):
+            raise sub_type
         project = message.project if self._reader.has_every_project else ""
-        place = message.partition, message.object_type, self._sub_types.get(message.uuid, ""), project
+        place = message.partition, message.object_type, sub_type, project
         rules = self._rules.get(place)
         if rules is None:
             partition = UUID(place[0])

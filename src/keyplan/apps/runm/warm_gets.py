@@ -58,14 +58,14 @@ class _WarmGet:
         self._encode = deployment.bound.table("objects").keys.encode
         self._sessions: dict[object, _Session] = deployment.ahead.sessions
 
-    def _warm(self, session: _Session, uuid: UUID, snapshot: Snapshot) -> bytes | None:
+    def _warm(self, spelled: object, session: _Session, uuid: UUID, snapshot: Snapshot) -> bytes | None:
         """Return the answer with the object of a UUID, read in one call with what is known, or None."""
         known = session.latest
         snapshot.read_along([key for key, _ in known.fences])
         entry = snapshot.get(self._encode(uuid))
         if not snapshot.holds(known.fences):
-            # Why all: which of them have changed as well would take reading them, and they are soon learnt anew.
-            self._sessions.clear()
+            # Why this one alone: who changes a definition again and again shall make nobody else slow.
+            self._sessions.pop(spelled, None)
             return None
         return self._answer(session, known, uuid, entry, snapshot)
 
@@ -144,10 +144,11 @@ class WarmGetByUuid(_WarmGet):
         uuid = parsed_uuid(request.uuid)
         if uuid is None:
             return None
-        session = self._sessions.get(_spelled(request, bounds))
+        spelled = _spelled(request, bounds)
+        session = self._sessions.get(spelled)
         with self._engine.snapshot() as snapshot:
             if session is not None:
-                return self._warm(session, uuid, snapshot)
+                return self._warm(spelled, session, uuid, snapshot)
             noted = self._noted(snapshot)
             session = self._learnt(request, bounds, noted, [uuid])
             if session is None:
@@ -166,7 +167,8 @@ class WarmGetByName(_WarmGet):
         kind = self._deployment.known_type(request.object_type_code)
         if kind is None or request.partition_uuid or not request.name:
             return None
-        session = self._sessions.get(_spelled(request, bounds))
+        spelled = _spelled(request, bounds)
+        session = self._sessions.get(spelled)
         with self._engine.snapshot() as snapshot:
             if session is None:
                 # Why then the long way: it reads the name with the session, in one call; the next one is warm.
@@ -181,7 +183,7 @@ class WarmGetByName(_WarmGet):
             if stage is not None or entry is None:
                 return None
             uuid = index.primary_key(entry.key, entry.value)
-            return self._warm(session, uuid, snapshot) if isinstance(uuid, UUID) else None
+            return self._warm(spelled, session, uuid, snapshot) if isinstance(uuid, UUID) else None
 
     def _name(self, kind: ObjectType, caller: Caller, request: Any) -> tuple[BoundIndex, object]:
         if kind.scope is ObjectTypeScope.PROJECT:
