@@ -17,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
-from keyplan.server import Access, EdgeBounds, JsonAnswer, Role, Service, ServiceContext, Token, TrustedProxies
+from keyplan.server import Access, Edge, EdgeBounds, JsonAnswer, Role, Service, ServiceContext, Token, TrustedProxies
 from keyplan.server.connections import Connections
 from keyplan.server.gate import Gate
 from keyplan.server.meters import Meters
@@ -204,8 +204,7 @@ def taken(parts: int, part_bytes: int, seconds_each: float, *, declared: bool = 
         open_routes=[Route("/", app)],
         meters=Meters(CollectorRegistry(), Workers(), "test"),
         clock=SYSTEM_CLOCK,
-        bounds=EdgeBounds(body_bytes_max=1 << 30),
-        refusals=RefusalLog(),
+        edge=Edge(EdgeBounds(body_bytes_max=1 << 30)),
     )
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
         runner.run(gate({**scope, "http_version": "1.0", "client": ("127.0.0.1", 1)}, receive, send))
@@ -241,8 +240,7 @@ def test_what_the_server_does_meanwhile_is_not_the_clients_slowness() -> None:
         open_routes=[Route("/", app)],
         meters=Meters(CollectorRegistry(), Workers(), "test"),
         clock=SYSTEM_CLOCK,
-        bounds=EdgeBounds(),
-        refusals=RefusalLog(),
+        edge=Edge(),
     )
     headers = [(b"content-length", b"4")]
     scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": headers}

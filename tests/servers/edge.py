@@ -11,6 +11,7 @@ from typing import Final, Self
 
 import uvicorn
 
+from keyplan.audit_log import AuditLog
 from keyplan.engine import Engine, MemoryEngine
 from keyplan.server import Access, Application, EdgeBounds, ServerOptions, ServiceBuilder
 from keyplan.server.listen import listener
@@ -35,6 +36,8 @@ class EdgeServer:
         authority: Authority | None = None,
         path: Path | None = None,
         grace_seconds: float = GRACE_SECONDS_DEFAULT,
+        settings: Mapping[str, str] | None = None,
+        audit_log: AuditLog | None = None,
     ) -> None:
         self.engine = engine or MemoryEngine()
         self.path = path
@@ -49,7 +52,15 @@ class EdgeServer:
                 tls_client_authority=authority.ca,
             )
         self._listener = listener(f"unix:{path}" if path else "127.0.0.1:0", allow_remote=False)
-        self._application = Application.build(self.engine, builders, access=options.access, bounds=options.bounds)
+        self._application = Application.build(
+            self.engine,
+            builders,
+            access=options.access,
+            bounds=options.bounds,
+            settings=settings,
+            audit_log=audit_log,
+        )
+        self._scheme = "http" if authority is None else "https"
         self._server = uvicorn.Server(uvicorn_config(self._application, options))
         self._is_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="edge", daemon=True)
@@ -59,6 +70,11 @@ class EdgeServer:
         """Where it listens."""
         port: int = self._listener.socket.getsockname()[1]
         return port
+
+    @property
+    def url(self) -> str:
+        """Where it is, as clients write it."""
+        return f"unix:{self.path}" if self.path else f"{self._scheme}://127.0.0.1:{self.port}"
 
     @property
     def connections(self) -> int:

@@ -4,38 +4,44 @@ A service is an entry point of the group `keyplan.services`: a name and `build(c
 """
 
 from keyplan.server.access import Access, Caller, Role, Token, caller_of, require_admin, require_unrefused
-from keyplan.server.answers import AnswerError, JsonAnswer, answer_error_of, body_of, failure
+from keyplan.server.answers import REQUEST_ID, AnswerError, JsonAnswer, answer_error_of, body_of, failure
 from keyplan.server.application import BUILT_IN_SERVICES, Application, service_builders
 from keyplan.server.auditing import NotingEngine, ServiceAudit, asker_of, note_access_file, note_answer
-from keyplan.server.bounds import BODY_BYTES_MAX, HEADER_BYTES_MAX, EdgeBounds
+from keyplan.server.bounds import BODY_BYTES_MAX, BODY_BYTES_PER_SECOND_MIN, HEADER_BYTES_MAX, EdgeBounds
 from keyplan.server.closing import Closing
 from keyplan.server.confined import WHOLE_STORE, CallerStore, Stores, layout_areas, layout_state_areas
+from keyplan.server.edge import Edge, RequestLine, told_failure
 from keyplan.server.gate import allow_body
 from keyplan.server.guessing import Guesses, place_of
-from keyplan.server.holding import Excess
+from keyplan.server.holding import FREE_BYTES, Excess, Holding
 from keyplan.server.listen import LISTEN_DEFAULT
 from keyplan.server.logs import LOGGER, configure_logs
 from keyplan.server.openapi import FAILURE, answers
 from keyplan.server.operations import OperationRoute, Refusal, Responder
 from keyplan.server.origins import AllowedOrigins
+from keyplan.server.peers import Line
 from keyplan.server.places import Full, Places
 from keyplan.server.principals import PolicyAccess
 from keyplan.server.process import GRACE_SECONDS_DEFAULT, ServerOptions, serve
-from keyplan.server.proxies import TrustedProxies
+from keyplan.server.proxies import TrustedProxies, address_of
 from keyplan.server.reading import ReadAllowance
 from keyplan.server.refusals import RefusalLog
 from keyplan.server.service import SERVICE_GROUP, Service, ServiceBuilder, ServiceContext, ServiceSettings
 from keyplan.server.tokens import TOKEN_CHARACTERS_MIN, TOKEN_VARIABLES, read_tokens, tokens_of_environment
+from keyplan.server.upgrading import Session, Upgraded
 from keyplan.server.workers import Workers
 
 __all__ = [
     "BODY_BYTES_MAX",
+    "BODY_BYTES_PER_SECOND_MIN",
     "BUILT_IN_SERVICES",
     "FAILURE",
+    "FREE_BYTES",
     "GRACE_SECONDS_DEFAULT",
     "HEADER_BYTES_MAX",
     "LISTEN_DEFAULT",
     "LOGGER",
+    "REQUEST_ID",
     "SERVICE_GROUP",
     "TOKEN_CHARACTERS_MIN",
     "TOKEN_VARIABLES",
@@ -47,11 +53,14 @@ __all__ = [
     "Caller",
     "CallerStore",
     "Closing",
+    "Edge",
     "EdgeBounds",
     "Excess",
     "Full",
     "Guesses",
+    "Holding",
     "JsonAnswer",
+    "Line",
     "NotingEngine",
     "OperationRoute",
     "Places",
@@ -59,6 +68,7 @@ __all__ = [
     "ReadAllowance",
     "Refusal",
     "RefusalLog",
+    "RequestLine",
     "Responder",
     "Role",
     "ServerOptions",
@@ -67,10 +77,13 @@ __all__ = [
     "ServiceBuilder",
     "ServiceContext",
     "ServiceSettings",
+    "Session",
     "Stores",
     "Token",
     "TrustedProxies",
+    "Upgraded",
     "Workers",
+    "address_of",
     "allow_body",
     "answer_error_of",
     "answers",
@@ -90,4 +103,5 @@ __all__ = [
     "serve",
     "service_builders",
     "tokens_of_environment",
+    "told_failure",
 ]

@@ -20,13 +20,13 @@ from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.errors import InvalidInputError, KeyplanError, UnknownNameError
 from keyplan.keyspace import QuotaEngine
 from keyplan.server.access import Access
-from keyplan.server.answers import AnswerError, answer_error_of, failure
+from keyplan.server.answers import REQUEST_ID, AnswerError, failure
 from keyplan.server.auditing import NotingEngine, ServiceAudit
 from keyplan.server.bounds import EdgeBounds
 from keyplan.server.closing import Closing
 from keyplan.server.confined import Stores
+from keyplan.server.edge import Edge, told_failure
 from keyplan.server.gate import Gate
-from keyplan.server.logs import LOGGER
 from keyplan.server.meters import Meters
 from keyplan.server.principals import KnownCallerRoute, WholeStoreOrOwnRoute, WholeStoreRoute
 from keyplan.server.refusals import RefusalLog
@@ -98,6 +98,7 @@ class Application:
         access = access or Access()
         closing, workers, registry = Closing(), Workers(), CollectorRegistry()
         refusals = RefusalLog(monotonic=clock.monotonic)
+        edge = Edge(bounds, refusals)
         if audit_log is not None:
             engine = NotingEngine(engine)
             access.noted_in(audit_log)
@@ -110,7 +111,7 @@ class Application:
         def context_of(name: str, own: Mapping[str, str]) -> ServiceContext:
             audit = ServiceAudit(name, audit_log, clock=clock)
             common = stores, own, access, closing, workers, registry, clock
-            return ServiceContext(name, *common, audit=audit, secrets=secrets, layout_check=layout_check)
+            return ServiceContext(name, *common, audit=audit, secrets=secrets, layout_check=layout_check, edge=edge)
 
         for name, builder in builders.items():
             own = ServiceSettings(given, name)
@@ -138,8 +139,7 @@ class Application:
             open_routes=[*shell.open_routes, *own_access, *elsewhere],
             meters=Meters(registry, workers, shell.program_version),
             clock=clock,
-            bounds=bounds or EdgeBounds(),
-            refusals=refusals,
+            edge=edge,
         )
         asgi = Starlette(routes=[index], middleware=[gate], exception_handlers=_HANDLERS)
         # Why: a path means one thing; who asks for another gets a 404 rather than a hint to follow.
@@ -183,11 +183,7 @@ async def _answer_error(_request: Request, error: Exception) -> Response:
 
 async def _keyplan_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, KeyplanError)
-    answer = answer_error_of(error)
-    if answer.status >= 500:
-        facts: dict[str, Any] = {"request_id": request.scope.get("keyplan.request_id"), "error": str(error)}
-        LOGGER.error("a request failed", extra={"facts": facts})
-    return failure(answer)
+    return failure(told_failure(error, request.scope.get(REQUEST_ID)))
 
 
 async def _http_exception(_request: Request, error: Exception) -> Response:

@@ -15,15 +15,15 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keyplan.engine import Clock
-from keyplan.server.access import Access, Caller, set_caller, unauthorized
+from keyplan.server.access import Access, Caller, caller_in, set_caller, unauthorized
 from keyplan.server.answers import REASON, REQUEST_ID, WHY, AnswerError, failure
-from keyplan.server.bounds import BODY_BYTES_PER_SECOND_MIN, HEADER_BYTES_MAX, EdgeBounds
-from keyplan.server.holding import FREE_BYTES, HeldBytes, Holding
+from keyplan.server.bounds import BODY_BYTES_PER_SECOND_MIN, HEADER_BYTES_MAX
+from keyplan.server.edge import ACCESS_ENDED, CLIENT_GONE, TOO_SLOW, Edge, RequestLine
+from keyplan.server.holding import FREE_BYTES, Holding
 from keyplan.server.logs import LOGGER
 from keyplan.server.meters import Meters, route_of
 from keyplan.server.peers import is_whole, peer_of
 from keyplan.server.proxies import address_of
-from keyplan.server.refusals import RefusalLog
 from keyplan.server.standing import CallerGoneError, Standings
 
 __all__ = ["Gate", "allow_body"]
@@ -32,30 +32,8 @@ _ROUTE_LIMIT: Final = "keyplan.body_bytes_max"
 _DIGITS_MAX: Final = 18
 """Why: Python reads no number of thousands of digits."""
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-_REFUSALS: Final = {
-    400: "bad_request",
-    401: "unauthorized",
-    403: "forbidden",
-    408: "too_slow",
-    413: "body_too_large",
-    415: "unsupported_media_type",
-    429: "too_many_guesses",
-    431: "headers_too_large",
-    503: "overloaded",
-}
-"""Why a request was refused, where the service that refused it has words of another protocol."""
-
-_REFUSED_ALWAYS: Final = frozenset(_REFUSALS) - {400, 415, 503}
-"""Statuses that say that a request was refused, whatever for."""
-
 _CLOSING: Final = frozenset({408, 413, 431})
 """What is answered before all was read. Why closed: the rest of it is not read; the connection is of no more use."""
-
-_CALLER_GONE: Final = "access_ended"
-_CLIENT_GONE: Final = "client_gone"
-_TOO_SLOW: Final = "too_slow"
-_REFUSED_SO: Final = frozenset({_CALLER_GONE, _CLIENT_GONE, _TOO_SLOW, "overloaded"})
-"""Reasons that say so, whatever the status. Why not every 503: that a store cannot be reached is no refusal."""
 
 
 class Gate:
@@ -72,18 +50,16 @@ class Gate:
         open_routes: Sequence[BaseRoute],
         meters: Meters,
         clock: Clock,
-        bounds: EdgeBounds,
-        refusals: RefusalLog,
+        edge: Edge,
     ) -> None:
         self._app = app
         self._access = access
         self._open_routes = open_routes
         self._meters = meters
         self._clock = clock
-        self._bounds = bounds
-        self._refusals = refusals
+        self._edge = edge
+        self._bounds = edge.bounds
         self._standings = Standings(access)
-        self._held = HeldBytes(bounds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -95,7 +71,7 @@ class Gate:
         request_id = _request_id(scope)
         scope[REQUEST_ID] = request_id
         status = 0
-        holding = self._held.begun(scope)
+        holding = self._edge.held.begun(scope)
 
         async def send_marked(message: Message) -> None:
             nonlocal status
@@ -120,10 +96,10 @@ class Gate:
         try:
             await self._enter(scope, receive, send_marked, holding, has_begun=lambda: bool(status))
         except CallerGoneError:
-            await _cut(scope, receive, _CALLER_GONE, "who asked is not known any more, or may not have this any more")
+            await _cut(scope, receive, ACCESS_ENDED, "who asked is not known any more, or may not have this any more")
         except ClientDisconnect:
             # Why no failure: whoever sends half of a request, or what is no chunk of a body, may do so as often as they like.
-            scope[REASON], scope[WHY] = _CLIENT_GONE, "the client was gone before its request was there"
+            scope[REASON], scope[WHY] = CLIENT_GONE, "the client was gone before its request was there"
         except Exception:
             LOGGER.exception("a request failed", extra={"facts": {"request_id": request_id, "route": route_of(scope)}})
             if status:
@@ -210,8 +186,8 @@ class Gate:
                     return await receive()
             except TimeoutError:
                 if has_begun():
-                    return await _cut(scope, receive, _TOO_SLOW, "the rest of the request's body comes too slowly")
-                raise AnswerError(408, _TOO_SLOW, "the request's body comes too slowly", {"bytes": taken}) from None
+                    return await _cut(scope, receive, TOO_SLOW, "the rest of the request's body comes too slowly")
+                raise AnswerError(408, TOO_SLOW, "the request's body comes too slowly", {"bytes": taken}) from None
             finally:
                 waited += loop.time() - began
 
@@ -241,32 +217,28 @@ class Gate:
         return bounded
 
     def _log(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
-        caller: Caller | None = scope.get("keyplan.caller")
-        facts = {
-            "request_id": request_id,
-            "method": scope["method"],
-            "path": scope["path"],
-            "route": route_of(scope),
-            "status": status,
-            "milliseconds": round(seconds * 1000, 3),
-            "caller": caller.name if caller else None,
-            "client": address_of(scope),
-        }
-        reason = scope.get(REASON) or _REFUSALS.get(status)
-        if reason is not None:
-            facts["reason"] = reason
-        if status in _REFUSED_ALWAYS or (status == 400 and caller is None) or scope.get(REASON) in _REFUSED_SO:
-            self._refusals.tell(address_of(scope), reason or str(status), {**facts, "why": scope.get(WHY)})
-            return
-        self._refusals.tell_rest_if_due()
-        LOGGER.info("request", extra={"facts": facts})
+        caller: Caller | None = caller_in(scope)
+        self._edge.log(
+            RequestLine(
+                request_id,
+                scope["method"],
+                scope["path"],
+                route_of(scope),
+                status,
+                seconds,
+                caller.name if caller else None,
+                address_of(scope),
+                scope.get(REASON),
+                scope.get(WHY),
+            )
+        )
 
 
 def _count_answer(holding: Holding, message: Message) -> None:
     """Have a request hold its answer, or the part of it that is sent, in place of what was read for it."""
     number = len(message.get("body", b""))
-    if number > FREE_BYTES or (holding.bytes and not message.get("more_body")):
-        holding.keep(number if number > FREE_BYTES else 0)
+    if number > FREE_BYTES or not message.get("more_body"):
+        holding.keep_answer(number)
 
 
 def allow_body(request: Request, bytes_max: int) -> None:

@@ -64,7 +64,7 @@ class HeldBytes:
     def begun(self, scope: Scope) -> "Holding":
         """Return what a request holds, of whom its scope says who asks, and let `holding_of_request` return it, too."""
         holding = Holding(self, scope)
-        _CURRENT.set(holding)
+        holding.enter()
         return holding
 
     def give_back(self, who: str, number: int) -> None:
@@ -103,6 +103,10 @@ class Holding:
         if self._who is None:
             self._who = _who_in(self._scope)
         return self._who
+
+    def enter(self) -> None:
+        """Let `holding_of_request` return this, here and in what is begun here."""
+        _CURRENT.set(self)
 
     def admit(self) -> None:
         """Return if this caller may begin a request. Raises AnswerError: 429 while they hold all that one may."""
@@ -146,6 +150,13 @@ class Holding:
                 self._held.places.enter(self.who, more)
         if more < 0:
             self._held.give_back(self.who, -more)
+
+    def keep_answer(self, number: int) -> None:
+        """Hold an answer of so many bytes in place of all that it held; a small one is nobody's."""
+        if number > FREE_BYTES:
+            self.keep(number)
+        elif self.bytes:
+            self.keep(0)
 
     def end(self) -> None:
         """Hold nothing, now and from now on. Ending twice is harmless."""

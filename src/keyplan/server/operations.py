@@ -77,7 +77,7 @@ class Responder:
         """Answer a request. Subclasses put around it what every answer has, and how failures are told."""
         arguments = read_path(operation, request.path_params)
         if operation.discloses is not None:
-            return await self._disclose(request, operation, arguments)
+            return await self._disclose(request, operation, arguments | self._beside(request, operation))
         is_decided = await self._is_decided(request, operation, arguments)
         target = await self.admit(request, operation)
         arguments |= self._beside(request, operation)
@@ -90,9 +90,25 @@ class Responder:
             await self.decide(request, operation, arguments)
         return await self._perform_noted(request, operation, target, arguments)
 
+    async def carry_out(
+        self, request: Request, operation: Operation, arguments: dict[str, Any], body: Any = None
+    ) -> Response:
+        """Answer what was asked in another protocol than HTTP, on a connection that `request` has opened.
+
+        `arguments` are those that HTTP has in path, headers and query; `body` is what is still to be read, None where all is.
+        Who may, what is noted, and how it is performed is decided as for a request of HTTP, by the same methods.
+        """
+        if operation.discloses is not None:
+            return await self._disclose(request, operation, arguments)
+        target = await self.admit(request, operation)
+        if body is not None:
+            await self.admit_body(operation, target, arguments)
+            arguments |= read_body(operation, body)
+        await self.decide(request, operation, arguments)
+        return await self._perform_noted(request, operation, target, arguments)
+
     async def _disclose(self, request: Request, operation: Operation, arguments: dict[str, Any]) -> Response:
         """Answer a request to be shown what is kept from others. A refusal has a line, which tells what it was about."""
-        arguments |= self._beside(request, operation)
         try:
             target = await self.admit(request, operation)
             await self.decide(request, operation, arguments)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cached_property
 from ipaddress import ip_address
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from starlette.types import Scope
 
 from keyplan.server.loopback import can_tell_users, uid_at
 
-__all__ = ["Certificate", "Peer", "User", "is_whole", "peer_of", "set_peer", "set_whole"]
+__all__ = ["Certificate", "Line", "Peer", "Receiver", "User", "is_whole", "peer_of", "set_peer", "set_whole"]
 
 _PEER: Final = "keyplan.peer"
 _WHOLE: Final = "keyplan.whole"
@@ -53,13 +53,65 @@ class Certificate(NamedTuple):
     names: tuple[str, ...]
 
 
+class Receiver(Protocol):
+    """Who takes what comes on a connection that speaks no HTTP any more. Called in the event loop, and never twice at once."""
+
+    def received(self, data: bytes) -> None:
+        """Take what has come."""
+        ...
+
+    def set_full(self, *, is_full: bool) -> None:
+        """Know whether more waits for the client than is to be held, or no more."""
+        ...
+
+    def lost(self) -> None:
+        """Know that the connection is at its end."""
+        ...
+
+
+class Line(Protocol):
+    """The way back to the client on such a connection."""
+
+    def write(self, data: bytes) -> None:
+        """Send with what else is written in this turn of the event loop."""
+        ...
+
+    def unread_bytes(self) -> int:
+        """Return how much of what was written the client has not taken."""
+        ...
+
+    def pause_reading(self) -> None:
+        """Take nothing from the client for now."""
+        ...
+
+    def resume_reading(self) -> None:
+        """Take from the client again."""
+        ...
+
+    def is_closing(self) -> bool:
+        """Tell whether nothing more is sent."""
+        ...
+
+    def close(self) -> None:
+        """Close, after what was written."""
+        ...
+
+
 class Peer:
     """The other end of one connection. Each is found out when it is asked for, once."""
 
-    def __init__(self, transport: Transport, *, when_taken: Callable[[Callable[[], None]], None] | None = None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        when_taken: Callable[[Callable[[], None]], None] | None = None,
+        hand_over: Callable[[Receiver], Line] | None = None,
+    ) -> None:
         self._transport = transport
         self.when_taken = when_taken
         """Calls what it is given once the client has taken what was written, or is gone; None where nobody tells."""
+        self.hand_over = hand_over
+        """Has a receiver take what comes from now on, in place of HTTP's; None where a connection stays HTTP's."""
 
     def hang_up(self) -> None:
         """Close the connection, after what was written."""

@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from keyplan.server.bounds import BODY_BYTES_PER_SECOND_MIN, HEADER_BYTES_MAX
 from keyplan.server.connections import Connections
-from keyplan.server.peers import Peer, set_peer, set_whole
+from keyplan.server.peers import Line, Peer, Receiver, set_peer, set_whole
 from keyplan.server.proxies import address_of
 
 __all__ = ["BoundedProtocol", "GatheringTransport"]
@@ -197,6 +197,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._rest_bytes = 0
         self._unparsed = memoryview(b"")
         self._place: str | None = None
+        self._receiver: Receiver | None = None
+        """Who has the connection in place of HTTP."""
         self._due_at: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         """Rings when the client is late, or earlier. Why kept while nobody waits: each request would make one and end it."""
@@ -209,7 +211,7 @@ class BoundedProtocol(HttpToolsProtocol):
         transport.set_write_buffer_limits(high=_GATHERED_BYTES_MAX)
         super().connection_made(self._written)
         self.flow = _Reading(self._written, has_unparsed=lambda: bool(self._unparsed or self.pipeline))
-        self._peer = Peer(self._written, when_taken=self._written.when_taken)
+        self._peer = Peer(self._written, when_taken=self._written.when_taken, hand_over=self._hand_over)
         self._place = self._connections.place_of(self._ends(), self._peer)
         if self._connections.enter(self._place):
             self._wait(self._bounds.head_seconds_max)
@@ -227,9 +229,14 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         # Why last: uvicorn closes once more.
         self._written.forget()
+        if self._receiver is not None:
+            self._receiver.lost()
 
     def data_received(self, data: bytes) -> None:
         """Take what has come."""
+        if self._receiver is not None:
+            self._receiver.received(data)
+            return
         self._unparsed = memoryview(b"".join((self._unparsed, data)) if self._unparsed else data)
         self._parse()
 
@@ -309,11 +316,15 @@ class BoundedProtocol(HttpToolsProtocol):
         super().pause_writing()
         self._written.set_full(is_full=True)
         self._written.require_progress()
+        if self._receiver is not None:
+            self._receiver.set_full(is_full=True)
 
     def resume_writing(self) -> None:
         """Let the application go on: the client has taken nearly all."""
         super().resume_writing()
         self._written.set_full(is_full=False)
+        if self._receiver is not None:
+            self._receiver.set_full(is_full=False)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""
@@ -326,6 +337,17 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     # ---- pieces ----------------------------------------------------------------------------------------------------------
+
+    def _hand_over(self, receiver: Receiver) -> Line:
+        """Have another take what comes from now on; the request that is answered lasts as long as the connection.
+
+        Whoever calls this answers it with 101, and bounds what comes: none of the bounds here is for anything but HTTP.
+        """
+        self._receiver = receiver
+        self._stop_waiting()
+        # Why said: uvicorn would send the head of a body in chunks, and this answer has none.
+        self.cycle.chunked_encoding = False
+        return self._written
 
     def _ends(self) -> Scope:
         return {"client": self.client, "server": self.server}

@@ -16,6 +16,7 @@ from keyplan.server.access import Access, Caller
 from keyplan.server.auditing import ServiceAudit
 from keyplan.server.closing import Closing
 from keyplan.server.confined import CallerStore, Stores
+from keyplan.server.edge import Edge
 from keyplan.server.workers import Workers
 from keyplan.store import LayoutCheck
 
@@ -70,7 +71,8 @@ class ServiceContext:
     and background work when the server stops. `workers` are threads for calls that block. `metrics` takes the service's own
     figures; `/metrics` shows them. `audit` notes changes: a `Responder` has it do so, and a service that opens an engine of its
     own has its commits noted too (`audit.noting`). `secrets` are the keys of sealed secrets, and `layout_check` what becomes of
-    layouts that are not the store's, for the stores that it makes.
+    layouts that are not the store's, for the stores that it makes. `edge` bounds and tells of what is asked in another protocol
+    than HTTP.
     """
 
     name: str
@@ -84,6 +86,7 @@ class ServiceContext:
     audit: ServiceAudit = field(default_factory=ServiceAudit)
     secrets: SecretCipher | None = field(default=None, repr=False)
     layout_check: LayoutCheck = "off"
+    edge: Edge = field(default_factory=Edge, repr=False)
 
     # ---- what is stored --------------------------------------------------------------------------------------------------
 
