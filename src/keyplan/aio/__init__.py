@@ -42,6 +42,7 @@ from keyplan import (
     Unlike,
     Waiver,
 )
+from keyplan.aio.greenlets import drive, is_driven, wait
 from keyplan.aio.keyspaces import KeySpaceStore
 from keyplan.aio.lease import Lease
 from keyplan.aio.opening import Opening, open_async
@@ -85,6 +86,9 @@ __all__ = [
     "Unique",
     "Unlike",
     "Waiver",
+    "drive",
+    "is_driven",
+    "wait",
 ]
 
 open = open_async  # noqa: A001  # Why: `keyplan.aio.open(url)` reads as it should; `import *` leaves the builtin alone.

@@ -116,7 +116,10 @@ class RingEngine(Engine):
         return snapshot
 
     def value(self, key: bytes) -> bytes | None:
-        database = self.placement.of_key(key)
+        return self.value_in(self.placement.of_key(key), key)
+
+    def value_in(self, database: int, key: bytes) -> bytes | None:
+        """Return the value at a key of one database. Raises RingMismatchError as `open_snapshot` does."""
         is_unchanged, value = self.databases[database].fenced_value(key, self._read_fences[database])
         if not is_unchanged:
             raise _changed(database)

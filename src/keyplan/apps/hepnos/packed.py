@@ -6,6 +6,7 @@ little-endian; the length ffffffff is that of nothing, of a product that is not 
 
 from collections.abc import Sequence
 from itertools import pairwise
+from struct import Struct
 from typing import Any, Final
 
 import numpy as np
@@ -23,10 +24,16 @@ FINGERPRINT_BYTES: Final = 8
 
 _NOTHING: Final = 0xFFFFFFFF
 _WORD: Final = 4
+_ONE: Final = Struct("<II")
+"""A column of one string, before it."""
 
 
 def pack(*columns: Sequence[bytes | None]) -> bytes:
     """Return the columns as one body."""
+    if len(columns) == len(columns[0]) == 1:
+        # Why apart: a product that is loaded alone is most of what is asked, and arrays take longer than the read.
+        only = columns[0][0]
+        return _ONE.pack(1, _NOTHING) if only is None else _ONE.pack(1, len(only)) + only
     parts: list[bytes] = []
     for column in columns:
         parts.append(len(column).to_bytes(_WORD, "little"))
@@ -43,6 +50,10 @@ def pack(*columns: Sequence[bytes | None]) -> bytes:
 
 def unpack(body: bytes, columns: int) -> list[list[bytes | None]]:
     """Return the columns of a body. Raises InvalidInputError for what is none of so many columns."""
+    if columns == 1 and len(body) >= _ONE.size:
+        count, length = _ONE.unpack_from(body)  # Why apart: as in `pack`.
+        if count == 1 and len(body) - _ONE.size == (0 if length == _NOTHING else length):
+            return [[None if length == _NOTHING else body[_ONE.size :]]]
     found: list[list[bytes | None]] = []
     position = 0
     for _ in range(columns):
