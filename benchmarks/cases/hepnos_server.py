@@ -1,21 +1,23 @@
-"""HEPnOS behind keyplan's server on loopback, against one LMDB file behind frames by hand: what HTTP and the rest add."""
+"""HEPnOS behind keyplan's server on loopback: against one LMDB file behind frames by hand, against HTTP, against the files."""
 
+import asyncio
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from struct import pack
-from typing import Final, NamedTuple
+from time import perf_counter
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from benchmarks.extent import Extent
 from benchmarks.frames_by_hand import KEY_BYTES, ask
-from benchmarks.measure import Result, compared
+from benchmarks.measure import Result, compared, single
 from keyplan.apps import hepnos
 from tests.servers.keyplan_server import KeyplanServer
 
@@ -23,12 +25,18 @@ __all__ = ["measure"]
 
 _BATCH: Final = 4_096
 _VALUE: Final = bytes(1_024)
+_NO_FRAMES: Final = ("--setting", "hepnos.frames=off")
+_IN_FLIGHT: Final = 32
+_QUANTILES: Final = ((50, "half of the loads"), (99, "99 of 100 loads"))
 
 
 class _Stand(NamedTuple):
     """A data set behind the server, and a connection to the frames by hand. Each round has a run of its own on its side."""
 
     dataset: hepnos.DataSet
+    over_http: hepnos.DataSet
+    local: hepnos.DataSet
+    url: str
     wire: socket.socket
     runs: Iterator[int]
     runs_by_hand: Iterator[int]
@@ -45,10 +53,19 @@ def _stand(extent: Extent) -> Generator[_Stand, None, None]:
     )
     assert process.stdout is not None
     try:
-        with KeyplanServer("memory:", *settings) as server, hepnos.open(server.url) as store:
+        with (
+            KeyplanServer("memory:", *settings) as server,
+            KeyplanServer(
+                "memory:", *(f"{one}-http" if "store=" in one else one for one in settings), *_NO_FRAMES
+            ) as other,
+            hepnos.open(server.url) as store,
+            hepnos.open(other.url) as over_http,
+            hepnos.open(f"lmdb:{folder}/local") as local,
+        ):
+            framed, plain, on_disk = (each.root.ensure("nova") for each in (store, over_http, local))
             with socket.create_connection(("127.0.0.1", int(process.stdout.readline()))) as wire:
                 wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                yield _Stand(store.root.ensure("nova"), wire, count(1), count(1))
+                yield _Stand(framed, plain, on_disk, server.url, wire, count(1), count(1))
             process.wait()
     finally:
         process.kill()
@@ -92,6 +109,90 @@ def measure(extent: Extent) -> Iterator[Result]:
             operations=loads,
             rounds=extent.rounds,
         )
+        yield from _measure_frames(both, extent)
+
+
+def _measure_frames(both: _Stand, extent: Extent) -> Iterator[Result]:
+    """Loads as frames against loads over HTTP, one by one and many in flight, and all at once against the files."""
+    loads, bulk = extent.operations(2_000), extent.operations(20_000)
+    events = {
+        name: hepnos.Event(dataset, (1, 0, 0)) for name, dataset in (("HTTP", both.over_http), ("frames", both.dataset))
+    }
+    for event in events.values():
+        event.store("p", _VALUE)
+
+    def one_by_one(name: str) -> Callable[[int], object]:
+        return lambda number: [events[name].load("p", bytes) for _ in range(number)]
+
+    yield compared(
+        "hepnos-server",
+        "1 KiB, loaded one by one",
+        against="the same over HTTP",
+        subject=one_by_one("frames"),
+        comparator=one_by_one("HTTP"),
+        operations=loads,
+        rounds=extent.rounds,
+        aim=5,
+    )
+    with asyncio.Runner() as runner, _many(runner, both.url) as load_many:
+        yield compared(
+            "hepnos-server",
+            f"1 KiB, {_IN_FLIGHT} in flight",
+            against="one by one over HTTP",
+            subject=lambda number: runner.run(load_many(number)),
+            comparator=one_by_one("HTTP"),
+            operations=loads,
+            rounds=extent.rounds,
+            aim=40,
+        )
+    for name, event in events.items():
+        seconds = sorted(_seconds_of(event) for _ in range(loads))
+        for percent, what in _QUANTILES:
+            at = seconds[len(seconds) * percent // 100] * 1e6
+            yield single("hepnos-server", f"{what} over {name}", [at], unit="us")
+    for dataset in (both.dataset, both.local):
+        numbers = [np.full(bulk, 0), np.full(bulk, 0), np.arange(bulk)]
+        dataset.create_items(*numbers)
+        hepnos.store_products(dataset, "bulk", bytes, numbers, [_VALUE] * bulk)
+    yield compared(
+        "hepnos-server",
+        "1 KiB, loaded in bulk",
+        against="the same from the files",
+        subject=lambda _: sum(1 for _ in hepnos.load_products(both.dataset, "bulk", bytes)),
+        comparator=lambda _: sum(1 for _ in hepnos.load_products(both.local, "bulk", bytes)),
+        operations=bulk,
+        rounds=extent.rounds,
+        aim=0.7,
+    )
+
+
+@contextmanager
+def _many(runner: asyncio.Runner, url: str) -> Generator[Callable[[int], Coroutine[Any, Any, None]], None, None]:
+    """Give what loads a product so often, so many at once, on one connection."""
+    opened = hepnos.aio.open(url)
+    store = runner.run(opened.__aenter__())
+
+    async def load(number: int) -> None:
+        dataset = await store.root.get("nova")
+        assert dataset is not None
+        event = hepnos.aio.Event(hepnos.Event(dataset.sync, (1, 0, 0)), dataset.caller)
+
+        async def some() -> None:
+            for _ in range(max(1, number // _IN_FLIGHT)):
+                await event.load("p", bytes)
+
+        await asyncio.gather(*(some() for _ in range(_IN_FLIGHT)))
+
+    try:
+        yield load
+    finally:
+        runner.run(opened.__aexit__(None, None, None))
+
+
+def _seconds_of(event: hepnos.Event) -> float:
+    begun = perf_counter()
+    event.load("p", bytes)
+    return perf_counter() - begun
 
 
 def _create(stand: _Stand) -> Callable[[int], object]:

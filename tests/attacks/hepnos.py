@@ -1,20 +1,23 @@
 """The attacks on a HEPnOS server: a place is a data set of its name, with an event and products, by its UUID."""
 
-from collections.abc import Iterator, Sequence
+import socket
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count as numbers
 from typing import Any, Final
+from urllib.parse import urlsplit
 from uuid import UUID, uuid5
 
 from keyplan.apps.hepnos.keys import Kind, dataset_key, number_key, product_item, product_suffix
-from keyplan.apps.hepnos.operations import digest_of
+from keyplan.apps.hepnos.operations import MODES, digest_of
 from keyplan.apps.hepnos.packed import PACKED, pack
 from keyplan.apps.hepnos.service import build
 from keyplan.engine import KeyRange
 from keyplan.server import PolicyAccess
-from tests.attacks.form import Answer, Attacker, Row
-from tests.attacks.world import BANK, HIDDEN, NEIGHBOUR, SHOP, VALUE, Place, World
-from tests.servers.gateways import GatewayServer
+from tests.apps.hepnos.served import RawFrames
+from tests.attacks.form import Answer, Attack, Attacker, Row
+from tests.attacks.world import BANK, HIDDEN, NEIGHBOUR, SHOP, TOKENS, VALUE, Place, World
+from tests.servers.edge import EdgeServer
 
 __all__ = ["ROW"]
 
@@ -42,8 +45,25 @@ def product_of(place: Place, label: str) -> bytes:
     return product_item(uuid_of(place), EVENT) + product_suffix(label, "text")
 
 
+WITHOUT: Final = {
+    "watch": "databases without a history have no watches",
+    "watch all": "databases without a history have no watches",
+    "watch past": "databases without a history have no watches",
+    "lease take-up": "there are no leases",
+    "lease revoke": "there are no leases",
+    "compaction": "there is no history",
+    "page token": "a page begins at a key that is given",
+    "registry": "of keyplan's own there is the ring's description, which is everybody's",
+    "long": "keys have the bounds of the layout, for everybody",
+}
+
+
 class HepnosRow(Row):
     """The bank and the shop have a data set each; a cell has the first bytes of raw keys, which are no way in."""
+
+    def __init__(self, name: str, *, has_frames: bool) -> None:
+        super().__init__(name, {"hepnos": build}, has_data=False, without=WITHOUT)
+        self.has_frames = has_frames
 
     def settle(self, world: World) -> None:
         own = {name: targets_of(place) for name, place in (("bank", BANK), ("shop", SHOP))}
@@ -56,13 +76,38 @@ class HepnosRow(Row):
         world.write_file()
 
     def served(self, world: World) -> AbstractContextManager[Any]:
-        return _served(world)
+        return _served(world, self)
+
+
+KINDS: Final = (Kind.DATASET, Kind.RUN, Kind.SUBRUN, Kind.EVENT, Kind.PRODUCT)
+VERBS: Final = {"get": 2, "list": 3, "count": 4, "put": 5, "commit": 6}
+"""As the reference has them. Why not taken from the code: a client of another language has no more."""
+
+FRAMED: Final[set[str]] = set()
+"""Servers that are attacked in frames."""
+
+ROW: Final = HepnosRow("hepnos", has_frames=False)
+FRAMES_ROW: Final = HepnosRow("hepnos frames", has_frames=True)
+
+
+def attack(name: str, *, writes: bool = False) -> Callable[[Attack], Attack]:
+    """Say how one of ATTACKS is tried, in either form."""
+
+    def add(function: Attack) -> Attack:
+        for row in (ROW, FRAMES_ROW):
+            row.attack(name, writes=writes)(function)
+        return function
+
+    return add
 
 
 @contextmanager
-def _served(world: World) -> Iterator[GatewayServer]:
+def _served(world: World, row: HepnosRow) -> Iterator[EdgeServer]:
     settings, access = {"hepnos.store": f"memory:attacked-{next(STORES)}"}, PolicyAccess.of_file(world.file)
-    with GatewayServer(world.engine, access=access, builders=ROW.services, settings=settings) as server:
+    served = EdgeServer(row.services, engine=world.engine, access=access, settings=settings)
+    with served as server:
+        if row.has_frames:
+            FRAMED.add(server.url)
         for place in (BANK, SHOP, NEIGHBOUR):
             ada = Attacker(server.url, "ada", place, world)
             value = VALUE.encode() if place is not SHOP else b"of the shop"
@@ -79,36 +124,36 @@ def _served(world: World) -> Iterator[GatewayServer]:
         yield server
 
 
-ROW: Final = HepnosRow(
-    "hepnos",
-    {"hepnos": build},
-    has_data=False,
-    without={
-        "watch": "databases without a history have no watches",
-        "watch all": "databases without a history have no watches",
-        "watch past": "databases without a history have no watches",
-        "lease take-up": "there are no leases",
-        "lease revoke": "there are no leases",
-        "compaction": "there is no history",
-        "page token": "a page begins at a key that is given",
-        "registry": "of keyplan's own there is the ring's description, which is everybody's",
-        "long": "keys have the bounds of the layout, for everybody",
-    },
-)
-
-
 def ask(attacker: Attacker, kind: Kind, verb: str, *columns: Sequence[bytes | None], words: str = "") -> Answer:
     """Ask for packed columns, of the ring that the attacker is shown, or of none."""
     shown = attacker.ask("GET", "/hepnos/databases")
     found = shown.json()["databases"].get(kind.value) if shown.status == 200 else None
     ring = digest_of(found[0]["description"].encode() if found else b"")
-    path = f"/hepnos/databases/{kind.value}/0/{verb}?ring={ring}{words}"
-    told = attacker.ask("POST", path, pack(*columns), **{"Content-Type": PACKED})
+    if attacker.url in FRAMED:
+        told = ask_in_frames(attacker, kind, verb, ring, pack(*columns), words)
+    else:
+        path = f"/hepnos/databases/{kind.value}/0/{verb}?ring={ring}{words}"
+        told = attacker.ask("POST", path, pack(*columns), **{"Content-Type": PACKED})
     text = told.text
     for end in ends_of(whole(attacker)):
         # Why by its name: a refusal gives back the key or range that was asked for, and with it the place's UUID.
         text = text.replace((end or b"").hex(), attacker.place.keyspace)
     return told._replace(text=text)
+
+
+def ask_in_frames(attacker: Attacker, kind: Kind, verb: str, ring: str, body: bytes, words: str) -> Answer:
+    """Ask on a connection of its own."""
+    opened = socket.create_connection(("127.0.0.1", urlsplit(attacker.url).port or 0), timeout=45)
+    own = {"Authorization": f"Bearer {TOKENS[attacker.who]}"} if attacker.who in TOKENS else {}
+    with RawFrames(opened, **{**own, **attacker.headers}) as raw:
+        if raw.status != 101:
+            return Answer(raw.status, raw.head.partition(b"\r\n\r\n")[2].decode())
+        options = dict(part.split("=") for part in words.split("&") if part)
+        option = int(options.get("reverse", 0)) + 2 * int(options.get("values", 0))
+        option += MODES.index(options["mode"]) if "mode" in options else 0
+        where = bytes([KINDS.index(kind), option, 0, 0]) + (65_536).to_bytes(4, "little") + bytes.fromhex(ring)
+        found = raw.ask(VERBS[verb], where, body)
+        return Answer(found.number, found.body.decode("utf-8", "replace"))
 
 
 def ends_of(key_range: KeyRange) -> list[bytes | None]:
@@ -124,17 +169,17 @@ def done(told: Answer) -> Answer:
     return told._replace(is_reached=told.status == 200)
 
 
-@ROW.attack("read")
+@attack("read")
 def read(attacker: Attacker) -> Answer:
     return ask(attacker, Kind.PRODUCT, "get", [product_of(attacker.place, "known")])
 
 
-@ROW.attack("list")
+@attack("list")
 def list_place(attacker: Attacker) -> Answer:
     return ask(attacker, Kind.PRODUCT, "list", ends_of(whole(attacker)), words="&values=1")
 
 
-@ROW.attack("list across")
+@attack("list across")
 def list_across(attacker: Attacker) -> Answer:
     between = sorted([uuid_of(SHOP).bytes, uuid_of(attacker.place).bytes])
     key_range = KeyRange(between[0], KeyRange.of_prefix(between[1]).end)
@@ -144,53 +189,53 @@ def list_across(attacker: Attacker) -> Answer:
     return Answer(told[0].status, "".join(one.text for one in told))
 
 
-@ROW.attack("list all")
+@attack("list all")
 def list_all(attacker: Attacker) -> Answer:
     told = [ask(attacker, kind, "list", [b"", None], words="&values=1") for kind in Kind]
     text = "".join(one.text for one in told)
     return Answer(told[0].status, text, is_reached=attacker.place.keyspace in text)
 
 
-@ROW.attack("count")
+@attack("count")
 def count(attacker: Attacker) -> Answer:
     told = ask(attacker, Kind.EVENT, "count", ends_of(whole(attacker)))
     return told._replace(is_reached=told.status == 200 and told.json()["count"] > 0)
 
 
-@ROW.attack("write", writes=True)
+@attack("write", writes=True)
 def write(attacker: Attacker) -> Answer:
     over = ask(attacker, Kind.PRODUCT, "put", [product_of(attacker.place, "known")], [VALUE.encode()])
     new = ask(attacker, Kind.EVENT, "put", [number_key(uuid_of(attacker.place), (1, 1, 8))], NONE, words="&mode=new")
     return Answer(over.status, over.text + new.text, is_reached=200 in {over.status, new.status})
 
 
-@ROW.attack("write beside", writes=True)
+@attack("write beside", writes=True)
 def write_beside(attacker: Attacker) -> Answer:
     places = {SHOP, attacker.place} if attacker.who == "shop" else {attacker.place}
     keys = sorted(number_key(uuid_of(place), (1, 1, 9)) for place in places)
     return done(ask(attacker, Kind.EVENT, "commit", NONE, keys, *[NONE] * 6))
 
 
-@ROW.attack("delete", writes=True)
+@attack("delete", writes=True)
 def delete(attacker: Attacker) -> Answer:
     return done(
         ask(attacker, Kind.EVENT, "commit", *[NONE] * 3, [number_key(uuid_of(attacker.place), EVENT)], *[NONE] * 4)
     )
 
 
-@ROW.attack("delete all", writes=True)
+@attack("delete all", writes=True)
 def delete_all(attacker: Attacker) -> Answer:
     start, end = ends_of(whole(attacker))
     return done(ask(attacker, Kind.PRODUCT, "commit", *[NONE] * 4, [start], [end], NONE, NONE))
 
 
-@ROW.attack("condition")
+@attack("condition")
 def condition(attacker: Attacker) -> Answer:
     told = ask(attacker, Kind.EVENT, "commit", [number_key(uuid_of(attacker.place), EVENT)], *[NONE] * 7)
     return told._replace(is_reached="commit_conflict" in told.text)
 
 
-@ROW.attack("encodings")
+@attack("encodings")
 def encodings(attacker: Attacker) -> Answer:
     key = product_of(attacker.place, "known")
     ring = "?ring=0000000000000000"

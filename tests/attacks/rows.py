@@ -10,4 +10,13 @@ from tests.attacks import broker, cloudchamber, etcd_v2, etcd_v3, explorer, hepn
 
 __all__ = ["ROWS"]
 
-ROWS: Final = (etcd_v3.ROW, etcd_v2.ROW, explorer.ROW, registry.ROW, cloudchamber.ROW, broker.ROW, hepnos.ROW)
+ROWS: Final = (
+    etcd_v3.ROW,
+    etcd_v2.ROW,
+    explorer.ROW,
+    registry.ROW,
+    cloudchamber.ROW,
+    broker.ROW,
+    hepnos.ROW,
+    hepnos.FRAMES_ROW,
+)

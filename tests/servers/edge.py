@@ -51,7 +51,6 @@ class EdgeServer:
                 tls_key=authority.key("server"),
                 tls_client_authority=authority.ca,
             )
-        self._listener = listener(f"unix:{path}" if path else "127.0.0.1:0", allow_remote=False)
         self._application = Application.build(
             self.engine,
             builders,
@@ -60,16 +59,14 @@ class EdgeServer:
             settings=settings,
             audit_log=audit_log,
         )
+        # Why after it: services that cannot be built leave nothing open.
+        self._listener = listener(f"unix:{path}" if path else "127.0.0.1:0", allow_remote=False)
+        self.port = 0 if path else int(self._listener.socket.getsockname()[1])
+        """Where it listens, or has listened."""
         self._scheme = "http" if authority is None else "https"
         self._server = uvicorn.Server(uvicorn_config(self._application, options))
         self._is_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="edge", daemon=True)
-
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-        port: int = self._listener.socket.getsockname()[1]
-        return port
 
     @property
     def url(self) -> str:

@@ -1,63 +1,108 @@
-"""A HEPnOS server in this process: served by uvicorn from a thread, on a free port of loopback."""
+"""A HEPnOS server in this process, with all of its edge, and frames by hand for those who ask it for what no client asks."""
 
-import asyncio
 import socket
-import threading
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Final, Self
+from pathlib import Path
+from typing import Any, Final, Self
 
-import uvicorn
+from msgspec import json
 
+from keyplan.apps.hepnos.frames import FRAMES_PATH, FRAMES_PROTOCOL, Frame, FrameKind, FrameReader, frame
 from keyplan.apps.hepnos.service import build
-from keyplan.engine import open_engine
-from keyplan.server import Access, Application, EdgeBounds
+from tests.servers.edge import EdgeServer
 
-__all__ = ["HepnosServer"]
+__all__ = ["HepnosServer", "RawFrames", "code_of"]
 
-_START_SECONDS_MAX: Final = 90.0
+_GRACE_SECONDS: Final = 5.0
 
 
-class HepnosServer:
+class HepnosServer(EdgeServer):
     """A server for a `with` block: `server.url`. Settings are those of the service, without its name."""
 
-    def __init__(
-        self, settings: Mapping[str, str], *, access: Access | None = None, bounds: EdgeBounds | None = None
-    ) -> None:
+    def __init__(self, settings: Mapping[str, str], **options: Any) -> None:
         own = {f"hepnos.{name}": value for name, value in settings.items()}
-        self._engine = open_engine("memory:")
-        self._application = Application.build(
-            self._engine, {"hepnos": build}, settings=own, access=access, bounds=bounds
-        )
-        config = uvicorn.Config(
-            self._application.asgi, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=5
-        )
-        self._server = uvicorn.Server(config)
-        # Trap: asyncio sends small answers at once only on a socket that says that it is TCP; others wait 40 ms for the client.
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        self._socket.bind(("127.0.0.1", 0))
-        self._socket.listen(1_024)
-        self._is_up = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="hepnos-server", daemon=True)
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        super().__init__({"hepnos": build}, settings=own, grace_seconds=_GRACE_SECONDS, **options)
+        self.folder = Path()
+        """Where its store is, where a test has set it."""
 
-    def _run(self) -> None:
-        asyncio.run(self._serve())
 
-    async def _serve(self) -> None:
-        async with self._application.running():
-            self._is_up.set()
-            await self._server.serve(sockets=[self._socket])
+class RawFrames:
+    """A connection for frames, for a `with` block. `status` is 101 where the server has made it one."""
+
+    def __init__(self, opened: socket.socket, token: str | None = None, **headers: str) -> None:
+        self._socket = opened
+        self._reader = FrameReader()
+        self._found: list[Frame] = []
+        given = {"Host": "localhost", "Connection": "Upgrade", "Upgrade": FRAMES_PROTOCOL, **headers}
+        if token is not None:
+            given["Authorization"] = f"Bearer {token}"
+        lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+        opened.sendall(f"GET {FRAMES_PATH} HTTP/1.1\r\n{lines}\r\n".encode())
+        self.head = b""
+        while b"\r\n\r\n" not in self.head:
+            part = opened.recv(65_536)
+            assert part, self.head
+            self.head += part
+        self.status = int(self.head.split()[1])
+        self.next_id = 1
+
+    def send(self, data: bytes) -> None:
+        """Send bytes, whatever they are."""
+        self._socket.sendall(data)
+
+    def begin(self, kind: int, *body: bytes, number: int = 0, flags: int = 0) -> int:
+        """Send a request, and return its id."""
+        own, self.next_id = self.next_id, self.next_id + 1
+        self.send(frame(own, kind, *body, number=number, flags=flags))
+        return own
+
+    def receive(self) -> Frame | None:
+        """Return the next frame; None at the end of the connection."""
+        while not self._found:
+            try:
+                data = self._socket.recv(65_536)
+            except ConnectionError:
+                return None
+            if not data:
+                return None
+            self._found = self._reader.feed(data)
+        return self._found.pop(0)
+
+    def answer_to(self, own: int) -> Frame:
+        """Return the frame that answers a request, without those of others."""
+        while True:
+            found = self.receive()
+            assert found is not None, f"the connection ended before {own} was answered"
+            if found.kind == FrameKind.ANSWER and found.id == own:
+                return found
+
+    def ask(self, kind: int, *body: bytes, number: int = 0) -> Frame:
+        """Send a request, and return what it is answered."""
+        return self.answer_to(self.begin(kind, *body, number=number))
+
+    def rest(self) -> list[Frame]:
+        """Return all frames until the connection ends."""
+        found = []
+        while (each := self.receive()) is not None:
+            found.append(each)
+        return found
+
+    def shut(self) -> None:
+        """Send nothing more."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Go away."""
+        self._socket.close()
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        assert self._is_up.wait(_START_SECONDS_MAX)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.should_exit = True
-        self._thread.join()
-        self._socket.close()
-        self._engine.close()
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+def code_of(found: Frame) -> str:
+    """Return the code of a failure."""
+    code: str = json.decode(found.body)["error"]["code"]
+    return code

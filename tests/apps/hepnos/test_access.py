@@ -48,23 +48,24 @@ def principal(name: str, **grants: list[str]) -> str:
 class Site:
     """What the server has, by name of the experiment; and who asks it."""
 
-    def __init__(self, server: HepnosServer, file: Path, uuids: dict[str, UUID]) -> None:
+    def __init__(self, server: HepnosServer, file: Path, uuids: dict[str, UUID], client: httpx.Client) -> None:
         self.server = server
         self.file = file
         self.uuids = uuids
+        self.client = client
 
     def open(self, name: str) -> hepnos.DataStore:
         return hepnos.open(self.server.url, token=TOKENS[name])
 
     def ask(self, name: str, kind: Kind, what: str, *columns: Any, **words: Any) -> httpx.Response:
-        with httpx.Client(base_url=self.server.url, headers={"Authorization": f"Bearer {TOKENS[name]}"}) as client:
-            stores = client.get("/hepnos/databases").json()["databases"]
-            # Why of a ring that nobody has: who sees no databases knows none.
-            known = stores[kind.value][0]["description"] if kind.value in stores else "{}"
-            ring = digest_of(known.encode())
-            path = f"/hepnos/databases/{kind.value}/0/{what}"
-            headers = {"Content-Type": PACKED}
-            return client.post(path, params={"ring": ring, **words}, content=pack(*columns), headers=headers)
+        whose = {"Authorization": f"Bearer {TOKENS[name]}"}
+        stores = self.client.get("/hepnos/databases", headers=whose).json()["databases"]
+        # Why of a ring that nobody has: who sees no databases knows none.
+        known = stores[kind.value][0]["description"] if kind.value in stores else "{}"
+        ring = digest_of(known.encode())
+        path = f"/hepnos/databases/{kind.value}/0/{what}"
+        headers = {"Content-Type": PACKED, **whose}
+        return self.client.post(path, params={"ring": ring, **words}, content=pack(*columns), headers=headers)
 
     def keys(self, name: str, kind: Kind, key_range: KeyRange = ALL_KEYS) -> list[bytes]:
         answer = self.ask(name, kind, "list", [key_range.start, key_range.end])
@@ -105,14 +106,14 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
         )
         file.write_text(text)
         assert len(PolicyAccess.of_file(file).policy.principals) == len(NAMES)
-        found = Site(server, file, uuids)
-        eventually(lambda: httpx_status(found, "nova") == 200)
-        yield found
+        with httpx.Client(base_url=server.url) as client:
+            found = Site(server, file, uuids, client)
+            eventually(lambda: databases_of(found, "nova").status_code == 200)
+            yield found
 
 
-def httpx_status(site: Site, name: str) -> int:
-    headers = {"Authorization": f"Bearer {TOKENS[name]}"}
-    return httpx.get(f"{site.server.url}/hepnos/databases", headers=headers).status_code
+def databases_of(site: Site, name: str) -> httpx.Response:
+    return site.client.get("/hepnos/databases", headers={"Authorization": f"Bearer {TOKENS[name]}"})
 
 
 # ---- everybody has their own ---------------------------------------------------------------------------------------------
@@ -242,8 +243,7 @@ def test_who_may_read_alone_writes_nothing(site: Site) -> None:
 
 def test_a_kind_of_which_nothing_is_granted_was_never_there(site: Site) -> None:
     def kinds(name: str) -> set[str]:
-        headers = {"Authorization": f"Bearer {TOKENS[name]}"}
-        answer = httpx.get(f"{site.server.url}/hepnos/databases", headers=headers)
+        answer = databases_of(site, name)
         assert answer.status_code == 200
         return set(answer.json()["databases"])
 
@@ -257,7 +257,7 @@ def test_a_kind_of_which_nothing_is_granted_was_never_there(site: Site) -> None:
     for name in ("events", "store", "nothing"):
         with pytest.raises(StoreMissingError):
             site.open(name)
-    answer = httpx.get(f"{site.server.url}/hepnos/databases")
+    answer = site.client.get("/hepnos/databases")
     assert answer.status_code == 401
 
 

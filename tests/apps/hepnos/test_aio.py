@@ -11,13 +11,19 @@ import pytest
 
 from keyplan.apps import hepnos
 from keyplan.errors import InvalidInputError
+from tests.apps.hepnos.served import HepnosServer
 
 Scenario = Callable[[hepnos.aio.DataStore], Awaitable[None]]
 
 
-@pytest.fixture(params=["memory", "lmdb"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory:" if request.param == "memory" else f"lmdb:{tmp_path}/store?durability=none"
+@pytest.fixture(params=["memory", "lmdb", "server"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "server":
+        store = {"store": f"lmdb:{tmp_path}/store?durability=none", "databases": "events=3,products=2"}
+        with HepnosServer(store) as server:
+            yield server.url
+    else:
+        yield "memory:" if request.param == "memory" else f"lmdb:{tmp_path}/store?durability=none"
 
 
 def on(url: str, scenario: Scenario) -> None:

@@ -36,15 +36,13 @@ from tests.apps.hepnos.served import HepnosServer
 Settings = Mapping[str, str]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("served")
-
-
-@pytest.fixture(scope="module")
-def server(folder: Path) -> Iterator[HepnosServer]:
-    store = f"lmdb:{folder}/store?durability=none"
-    with HepnosServer({"store": store, "databases": "datasets=2,events=3,products=2"}) as running:
+@pytest.fixture(scope="module", params=["frames", "http"])
+def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[HepnosServer]:
+    """The same tests for clients that speak frames, and for those that find none and speak HTTP."""
+    folder = tmp_path_factory.mktemp("served")
+    store = {"store": f"lmdb:{folder}/store?durability=none", "databases": "datasets=2,events=3,products=2"}
+    with HepnosServer({**store, "frames": str(request.param == "frames").lower()}) as running:
+        running.folder = folder
         yield running
     with hepnos.open(f"lmdb:{folder}/store") as opened:
         assert {found.finding for found in examine(opened)} <= {"no-container", "no-parent"}
@@ -66,11 +64,11 @@ def dataset(remote: hepnos.DataStore, request: pytest.FixtureRequest) -> hepnos.
 
 
 def test_a_store_behind_a_server_is_the_store_in_the_files(
-    dataset: hepnos.DataSet, remote: hepnos.DataStore, folder: Path
+    dataset: hepnos.DataSet, remote: hepnos.DataStore, server: HepnosServer
 ) -> None:
     event = dataset.create_run(12).create_subrun(2**64 - 2).create_event(0)
     event.store("energy", 1.5)
-    with hepnos.open(f"lmdb:{folder}/store?durability=none", create=False) as local:
+    with hepnos.open(f"lmdb:{server.folder}/store?durability=none", create=False) as local:
         assert local.counts() == remote.counts() == {"datasets": 2, "runs": 1, "subruns": 1, "events": 3, "products": 2}
         same = local[dataset.path]
         assert isinstance(same, hepnos.DataSet)
@@ -312,9 +310,10 @@ def test_the_ring_s_description_is_not_removed(raw: Raw, remote: hepnos.DataStor
 def test_a_guard_that_does_not_hold_is_a_conflict_for_the_client(dataset: hepnos.DataSet, raw: Raw) -> None:
     key = dataset.create_run(1).raw_key
     assert raw.post("runs", 0, "commit", pack([key], [key], [], [], [], [], [], [])).status_code == 409
-    ring = dataset.datastore.databases.rings[hepnos.Kind.RUN]
     with pytest.raises(CommitConflictError):
-        ring.databases[0].commit(Commit((KeyAbsent(key),), (Put(key, b""),)))
+        dataset.datastore.databases.rings[hepnos.Kind.RUN].databases[0].commit(
+            Commit((KeyAbsent(key),), (Put(key, b""),))
+        )
 
 
 def test_a_value_that_was_read_is_a_guard_for_the_client(dataset: hepnos.DataSet, raw: Raw) -> None:

@@ -6,19 +6,20 @@
         async for event in subrun.events:
             print(event.number, await event.load("energy", float))
 
-Each call is carried out by a thread of the store's, since LMDB reads and flushes in the thread that calls it. Methods are taken
-over from the synchronous classes one by one, with their signatures; what they promise stands there. What has no name here is
-called by `store.call(function, ...)`. A call whose task is cancelled may still be carried out. A loop that is left early keeps
-the state that it reads until its generator is closed: `contextlib.aclosing` does that at once.
+Each call is carried out by a thread of the store's, since LMDB reads and flushes in the thread that calls it. Short ones of a
+server with frames are awaited in the loop itself, any number on one connection. Methods are taken over from the synchronous
+classes one by one, with their signatures; what they promise stands there. What has no name here is called by
+`store.call(function, ...)`, in a thread. A call whose task is cancelled may still be carried out. A loop that is left early
+keeps the state that it reads until its generator is closed: `contextlib.aclosing` does that at once.
 """
 
 from asyncio import get_running_loop, to_thread
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from itertools import islice
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
 
 import numpy.typing as npt
 
@@ -26,6 +27,8 @@ from keyplan.apps.hepnos import access, datasets, event_set, numbered, product_i
 from keyplan.apps.hepnos import store as stores
 from keyplan.apps.hepnos.batch import MAX_OPERATIONS, WriteBatch
 from keyplan.apps.hepnos.bulk import Created
+from keyplan.apps.hepnos.databases import Address, database_counts
+from keyplan.apps.hepnos.keys import Kind
 
 __all__ = [
     "Container",
@@ -55,29 +58,70 @@ _THREADS: Final = 4
 Awaited = Coroutine[Any, Any, R]
 
 
+class Caller(Protocol):
+    """How calls of the synchronous API are made without holding up the event loop."""
+
+    async def call(self, function: Callable[[], R]) -> R:
+        """Return what a call returns, made in a thread."""
+        ...
+
+    async def call_short(self, function: Callable[[], R]) -> R:
+        """Return what a call returns that computes next to nothing."""
+        ...
+
+    async def end(self, close: Callable[[], None]) -> None:
+        """Wait for the calls that are under way in threads, then close."""
+        ...
+
+
+class _Threads:
+    """Calls in threads of the store's own."""
+
+    def __init__(self, number: int) -> None:
+        self._pool = ThreadPoolExecutor(number, thread_name_prefix="keyplan-hepnos-aio")
+
+    async def call(self, function: Callable[[], R]) -> R:
+        """Return what a call returns, made in a thread."""
+        return await get_running_loop().run_in_executor(self._pool, function)
+
+    async def call_short(self, function: Callable[[], R]) -> R:
+        """The same."""
+        return await self.call(function)
+
+    async def end(self, close: Callable[[], None]) -> None:
+        """Wait for the calls that are under way, then close."""
+        # Why first, and in a thread: a call whose task was cancelled may be under way, and the loop must not wait for it.
+        await to_thread(self._pool.shutdown)
+        await to_thread(close)
+
+
 class View(Generic[I_co]):
-    """One object of the synchronous API, `sync`, and the threads that its calls are made in. Equal when those objects are."""
+    """One object of the synchronous API, `sync`, and what makes its calls. Equal when those objects are."""
 
-    __slots__ = ("sync", "threads")
+    __slots__ = ("caller", "sync")
 
-    def __init__(self, sync: I_co, threads: Executor) -> None:
+    def __init__(self, sync: I_co, caller: Caller) -> None:
         self.sync = sync
-        self.threads = threads
+        self.caller = caller
 
     async def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call a function in a thread of the store's, and return what it returns."""
-        return await get_running_loop().run_in_executor(self.threads, partial(function, *args, **kwargs))
+        return await self.caller.call(partial(function, *args, **kwargs))
+
+    async def call_short(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a function that does hardly more than to wait for the store: in the loop itself where that can be awaited."""
+        return await self.caller.call_short(partial(function, *args, **kwargs))
 
     async def each(self, items: Callable[[], Iterator[S]], *, at_once: int = _PIECE) -> AsyncGenerator[S, None]:
         """Yield what an iterator has, which is begun and advanced in threads; it is closed when this one is."""
-        found = await self.call(items)
+        found = await self.call_short(items)
         try:
-            while piece := await self.call(list, islice(found, at_once)):
+            while piece := await self.call_short(list, islice(found, at_once)):
                 for one in piece:
                     yield one
         finally:
             if isinstance(found, Generator):
-                await self.call(found.close)
+                await self.call_short(found.close)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, View) and other.sync == self.sync
@@ -96,25 +140,32 @@ class awaited(Generic[I_co, P, R]):  # noqa: N801  # Why: used like a decorator.
         self._method: Callable[..., R] = method
 
     def __get__(self, view: View[I_co], owner: object) -> Callable[P, Awaited[R]]:
+        return partial(view.call_short, self._method, view.sync)
+
+
+class in_thread(awaited[I_co, P, R]):  # noqa: N801  # Why: as above.
+    """A method that takes a while beside what it waits for, as many columns at once do: always called in a thread."""
+
+    def __get__(self, view: View[I_co], owner: object) -> Callable[P, Awaited[R]]:
         return partial(view.call, self._method, view.sync)
 
 
 class leading(Generic[I_co, P, S, V_co]):  # noqa: N801  # Why: as above.
     """A method that returns another object of the synchronous API, of which a view is given."""
 
-    def __init__(self, method: Callable[Concatenate[I_co, P], S], view: Callable[[S, Executor], V_co]) -> None:
+    def __init__(self, method: Callable[Concatenate[I_co, P], S], view: Callable[[S, Caller], V_co]) -> None:
         self._method: Callable[..., S] = method
         self._view = view
 
     def __get__(self, view: View[I_co], owner: object) -> Callable[P, Awaited[V_co]]:
         async def led(*args: P.args, **kwargs: P.kwargs) -> V_co:
-            return self._view(await view.call(self._method, view.sync, *args, **kwargs), view.threads)
+            return self._view(await view.call_short(self._method, view.sync, *args, **kwargs), view.caller)
 
         return led
 
 
-def _maybe(view: Callable[[S, Executor], R]) -> Callable[[S | None, Executor], R | None]:
-    return lambda found, threads: None if found is None else view(found, threads)
+def _maybe(view: Callable[[S, Caller], R]) -> Callable[[S | None, Caller], R | None]:
+    return lambda found, caller: None if found is None else view(found, caller)
 
 
 # ---- containers ----------------------------------------------------------------------------------------------------------
@@ -159,14 +210,14 @@ class Numbered(Container[M_co]):
 
     async def next(self) -> Self | None:
         """Return the next of its siblings, or None."""
-        return self._sibling(await self.call(self.sync.next))
+        return self._sibling(await self.call_short(self.sync.next))
 
     async def previous(self) -> Self | None:
         """Return the one before it among its siblings, or None."""
-        return self._sibling(await self.call(self.sync.previous))
+        return self._sibling(await self.call_short(self.sync.previous))
 
     def _sibling(self, found: Any) -> Self | None:
-        return None if found is None else type(self)(found, self.threads)
+        return None if found is None else type(self)(found, self.caller)
 
 
 class Event(Numbered[numbered.Event]):
@@ -180,37 +231,37 @@ class Numbers(View[numbered.Numbers[N]], Generic[N, R]):
 
     __slots__ = ("_view",)
 
-    def __init__(self, sync: numbered.Numbers[N], threads: Executor, view: Callable[[N, Executor], R]) -> None:
-        super().__init__(sync, threads)
+    def __init__(self, sync: numbered.Numbers[N], caller: Caller, view: Callable[[N, Caller], R]) -> None:
+        super().__init__(sync, caller)
         self._view = view
 
     async def create(self, number: int, *, into: access.Writer | None = None) -> R:
         """Create a child unless it exists, and return it."""
-        return self._view(await self.call(self.sync.create, number, into=into), self.threads)
+        return self._view(await self.call_short(self.sync.create, number, into=into), self.caller)
 
     async def get(self, number: int) -> R | None:
         """Return the child of that number, or None."""
-        return self._one(await self.call(self.sync.get, number))
+        return self._one(await self.call_short(self.sync.get, number))
 
     async def first(self) -> R | None:
         """Return the first child, or None."""
-        return self._one(await self.call(self.sync.first))
+        return self._one(await self.call_short(self.sync.first))
 
     async def last(self) -> R | None:
         """Return the last child, or None."""
-        return self._one(await self.call(self.sync.last))
+        return self._one(await self.call_short(self.sync.last))
 
     async def lower_bound(self, number: int) -> R | None:
         """Return the first child whose number is not less, or None."""
-        return self._one(await self.call(self.sync.lower_bound, number))
+        return self._one(await self.call_short(self.sync.lower_bound, number))
 
     async def upper_bound(self, number: int) -> R | None:
         """Return the first child whose number is greater, or None."""
-        return self._one(await self.call(self.sync.upper_bound, number))
+        return self._one(await self.call_short(self.sync.upper_bound, number))
 
     async def count(self) -> int:
         """Return how many children there are."""
-        return await self.call(self.sync.count)
+        return await self.call_short(self.sync.count)
 
     def __aiter__(self) -> AsyncIterator[R]:
         return self.range()
@@ -222,10 +273,10 @@ class Numbers(View[numbered.Numbers[N]], Generic[N, R]):
         found = partial(self.sync.range, at_least, below, reverse=reverse, limit=limit)
         async with aclosing(self.each(found)) as children:
             async for child in children:
-                yield self._view(child, self.threads)
+                yield self._view(child, self.caller)
 
     def _one(self, found: N | None) -> R | None:
-        return None if found is None else self._view(found, self.threads)
+        return None if found is None else self._view(found, self.caller)
 
 
 class SubRun(Numbered[numbered.SubRun]):
@@ -242,7 +293,7 @@ class SubRun(Numbered[numbered.SubRun]):
     @property
     def events(self) -> Numbers[numbered.Event, Event]:
         """Its events."""
-        return Numbers(self.sync.events, self.threads, Event)
+        return Numbers(self.sync.events, self.caller, Event)
 
 
 class Run(Numbered[numbered.Run]):
@@ -255,7 +306,7 @@ class Run(Numbered[numbered.Run]):
     @property
     def subruns(self) -> Numbers[numbered.SubRun, SubRun]:
         """Its subruns."""
-        return Numbers(self.sync.subruns, self.threads, SubRun)
+        return Numbers(self.sync.subruns, self.caller, SubRun)
 
 
 # ---- data sets -----------------------------------------------------------------------------------------------------------
@@ -267,20 +318,20 @@ class EventSet(View[event_set.EventSet]):
     __slots__ = ()
 
     count = awaited(event_set.EventSet.count)
-    to_numpy = awaited(event_set.EventSet.to_numpy)
+    to_numpy = in_thread(event_set.EventSet.to_numpy)
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         async with aclosing(self.each(partial(iter, self.sync))) as events:
             async for event in events:
-                yield Event(event, self.threads)
+                yield Event(event, self.caller)
 
     def batches(self, size: int = 65_536) -> AsyncGenerator[npt.NDArray[Any], None]:
         """Yield the events as arrays of at most `size` rows, one at a time."""
         return self.each(partial(self.sync.batches, size), at_once=1)
 
 
-def _dataset(found: datasets.DataSet, threads: Executor) -> "DataSet":
-    return DataSet(found, threads)
+def _dataset(found: datasets.DataSet, caller: Caller) -> "DataSet":
+    return DataSet(found, caller)
 
 
 class DataSet(Container[datasets.DataSet]):
@@ -294,7 +345,7 @@ class DataSet(Container[datasets.DataSet]):
     next = leading(datasets.DataSet.next, _maybe(_dataset))
     previous = leading(datasets.DataSet.previous, _maybe(_dataset))
     create_run = leading(datasets.DataSet.create_run, Run)
-    load_table = awaited(datasets.DataSet.load_table)
+    load_table = in_thread(datasets.DataSet.load_table)
     exists = awaited(datasets.DataSet.exists)
     delete = awaited(datasets.DataSet.delete)
 
@@ -314,16 +365,16 @@ class DataSet(Container[datasets.DataSet]):
     @property
     def datasets(self) -> "DataSets":
         """The data sets in it."""
-        return DataSets(self.sync.datasets, self.threads)
+        return DataSets(self.sync.datasets, self.caller)
 
     @property
     def runs(self) -> Numbers[numbered.Run, Run]:
         """Its runs."""
-        return Numbers(self.sync.runs, self.threads, Run)
+        return Numbers(self.sync.runs, self.caller, Run)
 
     def events(self, target: int | None = None) -> EventSet:
         """Return all its events: of one event database, or of all."""
-        return EventSet(self.sync.events(target), self.threads)
+        return EventSet(self.sync.events(target), self.caller)
 
 
 class DataSets(View[datasets.DataSets]):
@@ -348,7 +399,7 @@ class DataSets(View[datasets.DataSets]):
         found = partial(self.sync.range, at_least, starts_with=starts_with, reverse=reverse, limit=limit)
         async with aclosing(self.each(found)) as children:
             async for dataset in children:
-                yield DataSet(dataset, self.threads)
+                yield DataSet(dataset, self.caller)
 
 
 # ---- the store -----------------------------------------------------------------------------------------------------------
@@ -365,7 +416,7 @@ class DataStore(View[stores.DataStore]):
     @property
     def root(self) -> DataSet:
         """The root, which all data sets are below."""
-        return DataSet(self.sync.root, self.threads)
+        return DataSet(self.sync.root, self.caller)
 
     @asynccontextmanager
     async def batch(self, *, max_operations: int = MAX_OPERATIONS, atomic: bool = False) -> AsyncIterator[WriteBatch]:
@@ -390,15 +441,34 @@ async def open(  # noqa: A001  # Why: `hepnos.aio.open(url)` reads as it should.
     databases: Mapping[str, int] | None = None,
     create: bool = True,
     readonly: bool = False,
+    token: str | None = None,
     threads: int = _THREADS,
 ) -> AsyncIterator[DataStore]:
-    """Open a HEPnOS store for an `async with` block, as `hepnos.open` does; at most `threads` calls are under way at once."""
-    opening = partial(stores.open_hepnos, url, databases=databases, create=create, readonly=readonly)
-    store = await to_thread(opening)
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="keyplan-hepnos-aio")
+    """Open a HEPnOS store for an `async with` block, as `hepnos.open` does; at most `threads` calls are under way at once.
+
+    Of a server with frames any number are, on one connection and without threads, where the package greenlet is installed.
+    """
+    address, counts = Address(url, is_readonly=readonly, token=token), database_counts(databases)
+    pool: Caller = _Threads(threads)
+    driven = await _driven(address, counts, pool) if address.is_server else None
+    if driven is None:
+        opening = partial(stores.open_hepnos, url, databases=databases, create=create, readonly=readonly, token=token)
+        store, caller = await to_thread(opening), pool
+    else:
+        store, caller = driven
     try:
-        yield DataStore(store, pool)
+        yield DataStore(store, caller)
     finally:
-        # Why first, and in a thread: a call whose task was cancelled may be under way, and the loop must not wait for it.
-        await to_thread(pool.shutdown)
-        await to_thread(store.close)
+        await caller.end(store.close)
+
+
+async def _driven(
+    address: Address, counts: Mapping[Kind, int], threads: Caller
+) -> tuple[stores.DataStore, Caller] | None:
+    """Open a server's store whose calls are awaited; None where that needs what is not installed, or the server has not."""
+    try:
+        from keyplan.apps.hepnos import remote_awaited  # noqa: PLC0415  # Why: it needs greenlet, which is an extra.
+    except ModuleNotFoundError:
+        return None
+    found = await remote_awaited.open_driven(address, counts)
+    return None if found is None else (stores.DataStore(found), remote_awaited.Driver(threads))

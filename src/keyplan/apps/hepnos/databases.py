@@ -61,7 +61,10 @@ class Address:
         """Return what opens each of the databases."""
         if not self.is_server:
             return self.engine
-        server = RemoteServer(self.url, token=self.token)
+        return self.opener_at(RemoteServer.at(self.url, token=self.token))
+
+    def opener_at(self, server: RemoteServer) -> "Opener":
+        """Return what opens each of the databases of a server that is reached already."""
 
         def of_server(kind: Kind, index: int, *, create: bool) -> Engine:  # noqa: ARG001  # Why: as the other opener.
             database = server.database(kind, index)
@@ -139,21 +142,26 @@ class Databases:
         *,
         create: bool,
         around: Callable[[Engine], Engine] = lambda engine: engine,
+        opener: Opener | None = None,
     ) -> "Databases":
         """Open the rings; those not in `counts` as they are, or new with one database. `around` puts an engine around each.
+
+        `opener` opens each in place of the address's own.
 
         Raises RingMismatchError when the data was written with other numbers, StoreMissingError when there is no store and none
         is to be made.
         """
         given = database_counts(address.counts())
-        opened = address.opener()
+        opened = opener or address.opener()
 
-        def opener(kind: Kind, index: int, *, create: bool) -> Engine:
+        def opened_around(kind: Kind, index: int, *, create: bool) -> Engine:
             return around(opened(kind, index, create=create))
 
         with ExitStack() as stack:
             rings = {
-                kind: _open_ring(stack, address, opener, kind, given.get(kind, counts.get(kind, 0)), create=create)
+                kind: _open_ring(
+                    stack, address, opened_around, kind, given.get(kind, counts.get(kind, 0)), create=create
+                )
                 for kind in Kind
             }
             stack.pop_all()

@@ -31,6 +31,7 @@ from keyplan.operations import (
 )
 
 __all__ = [
+    "COLUMNS_BYTES_MAX",
     "CONTRACT",
     "MODES",
     "MORE_HEADER",
@@ -52,6 +53,9 @@ __all__ = [
 Columns = Sequence[Sequence[bytes | None]]
 
 PAGE_KEYS_MAX: Final = 65_536
+
+COLUMNS_BYTES_MAX: Final = 64 << 20
+"""Of a request. Why: a commit of ten thousand products of 4 KiB fits. How many are read at once, their caller's share says."""
 
 _DIGITS_MAX: Final = 18
 

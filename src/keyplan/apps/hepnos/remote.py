@@ -1,19 +1,18 @@
 """Databases of a HEPnOS server as engines: `hepnos.open("http://host:8210")` puts its whole API on them.
 
-A read of many keys, and a page of a range, are of one state each. A range that is longer than a page is read page by page: what
-is written meanwhile behind the last key that was read may be among what follows, as with HEPnOS itself.
+A read of up to 4,096 keys, and a page of a range, are of one state each. A range that is longer than a page is read page by
+page: what is written meanwhile behind the last key that was read may be among what follows, as with HEPnOS itself.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.operations import (
-    MORE_HEADER,
     Changes,
     Counted,
     Database,
@@ -23,8 +22,8 @@ from keyplan.apps.hepnos.operations import (
     digest_of,
 )
 from keyplan.apps.hepnos.packed import FINGERPRINT_BYTES, unpack
-from keyplan.apps.hepnos.remote_calls import Calls
-from keyplan.apps.hepnos.remote_wire import Answer
+from keyplan.apps.hepnos.remote_frames import transport_to
+from keyplan.apps.hepnos.remote_transport import ENGINE_NAME, Answer, Transport
 from keyplan.engine import (
     NO_LEASE,
     Capability,
@@ -54,18 +53,19 @@ from keyplan.errors import (
     StoreMissingError,
     UnsupportedByEngineError,
 )
-from keyplan.operations import Operation, Place, operations_of
+from keyplan.operations import Operation, operations_of
 from keyplan.ring import RING_KEY, ring_id
 
 __all__ = ["RemoteDatabase", "RemoteServer"]
 
-_NAME: Final = "hepnos-server"
 _PART_KEYS_MAX: Final = 65_536
 _PART_BYTES_MAX: Final = 8 << 20
 """Why: a request of more is held in memory on both sides, and wins nothing."""
 _PAGE_KEYS_FIRST: Final = 64
 _PAGE_KEYS_MAX: Final = 16_384
 """Why growing pages: a short range is read in one small answer, a long one in few."""
+_WHOLE_KEYS_MAX: Final = 4_096
+"""Keys whose values are asked for as one answer. Why: they are of one state, and of so many held in memory on both sides."""
 _REVISION: Final = 1
 """What the ring's description is said to be of: that it is unchanged, each request says by its digest."""
 
@@ -82,17 +82,22 @@ _COMMIT: Final = _OPERATIONS["commit"]
 class RemoteServer:
     """A server and the databases that it has. Closed by the last of its databases."""
 
-    def __init__(self, url: str, *, token: str | None = None) -> None:
-        self.calls = Calls(url, token=token)
+    def __init__(self, calls: Transport) -> None:
+        self.calls = calls
         try:
-            raw = self.calls.ask(_LIST_DATABASES.method, _LIST_DATABASES.path).body
+            raw = self.calls.ask(_LIST_DATABASES, {}, "").body
             self._databases = msgspec.json.decode(raw, type=Store).databases
         except KeyplanError:
             self.calls.close()
             raise
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             self.calls.close()
-            raise EngineUnavailableError(engine=_NAME, problem=f"{url} is no HEPnOS server") from error
+            raise EngineUnavailableError(engine=ENGINE_NAME, problem=f"{calls.url} is no HEPnOS server") from error
+
+    @classmethod
+    def at(cls, url: str, *, token: str | None = None) -> Self:
+        """Return the server of a URL, which is asked in frames where it has them, else in HTTP."""
+        return cls(transport_to(url, token=token))
 
     def database(self, kind: Kind, number: int) -> "RemoteDatabase":
         """Return one of the databases. Raises StoreMissingError."""
@@ -108,16 +113,15 @@ class RemoteServer:
 class RemoteDatabase(Engine):
     """One database. Every request names the ring that it was opened with, and is refused when that has changed."""
 
-    def __init__(self, calls: Calls, kind: Kind, number: int, database: Database) -> None:
+    def __init__(self, calls: Transport, kind: Kind, number: int, database: Database) -> None:
         self.description = database.description.encode()
         self._calls = calls
-        self._path = f"{_LIST_DATABASES.path}/{kind.value}/{number}"
-        place = {"kind": kind.value, "number": number}
-        ring = digest_of(self.description)
-        self._paths = {name: f"{one.path.format_map(place)}?ring={ring}" for name, one in _OPERATIONS.items()}
+        self._kind, self._number = kind, number
+        self._place: Mapping[str, Any] = {"kind": kind, "number": number}
+        self._ring = digest_of(self.description)
         own = {Capability.DURABLE, Capability.SHARED}
         self._profile = Profile(
-            name=_NAME,
+            name=ENGINE_NAME,
             # Why always shared: whoever reaches the server may open it.
             capabilities=frozenset(each for each in own if each.name.lower() in database.capabilities)
             | {Capability.SHARED},
@@ -135,7 +139,8 @@ class RemoteDatabase(Engine):
     def lineage(self) -> Lineage:
         """Return the ring that the server named, and the database in it."""
         self._check_open()
-        return Lineage(f"{ring_id(self.description)}/{self._path}", "")
+        place = f"{_LIST_DATABASES.path}/{self._kind.value}/{self._number}"
+        return Lineage(f"{ring_id(self.description)}/{place}", "")
 
     def snapshot(self) -> Snapshot:
         self._check_open()
@@ -149,7 +154,11 @@ class RemoteDatabase(Engine):
         return (True, value) if fences[0][1] == self.description else (False, None)
 
     def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the value or None for each key, as of one state."""
+        """Return the value or None for each key; of many keys, each part of them as of one state."""
+        if len(keys) > _WHOLE_KEYS_MAX:
+            parts = self._ask_in_parts(_GET, {"keys": keys})
+            if parts is not None:
+                return list(chain.from_iterable(unpack(part.body, 1)[0] for part in parts))
         found: list[bytes | None] = unpack(self._ask(_GET, {"keys": keys}).body, 1)[0]
         return found
 
@@ -159,8 +168,15 @@ class RemoteDatabase(Engine):
         """Return the first keys of a range, their values where asked for, and whether there are more."""
         asked = {"key_range": key_range, "limit": limit, "reverse": reverse, "values": has_values}
         answer = self._ask(_PAGE, asked)
-        columns: list[Any] = unpack(answer.body, 1 + has_values)
-        return columns[0], columns[1] if has_values else [], answer.headers.get(MORE_HEADER) == "1"
+        return (*_columns(answer, has_values=has_values), answer.has_more)
+
+    def pages(
+        self, key_range: KeyRange, limit: int, *, reverse: bool, has_values: bool
+    ) -> Iterator[tuple[list[bytes], list[bytes]]] | None:
+        """Return all pages of a range, sent one after the other; None where each has to be asked for."""
+        asked = {"key_range": key_range, "limit": limit, "reverse": reverse, "values": has_values}
+        parts = self._ask_in_parts(_PAGE, asked)
+        return None if parts is None else (_columns(part, has_values=has_values) for part in parts)
 
     def count(self, key_range: KeyRange) -> int:
         """Return how many keys there are in a range."""
@@ -218,7 +234,7 @@ class RemoteDatabase(Engine):
         return made
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
-        raise UnsupportedByEngineError(engine=_NAME, capability="loading")
+        raise UnsupportedByEngineError(engine=ENGINE_NAME, capability="loading")
 
     def watch(self, key_range: KeyRange, *, after: int) -> Watch:
         raise self._unsupported(Capability.WATCH)
@@ -236,18 +252,11 @@ class RemoteDatabase(Engine):
 
     def _ask(self, operation: Operation, arguments: Mapping[str, Any]) -> Answer:
         self._check_open()
-        words = [
-            f"&{one.word}={one.form.write(arguments[one.name])}"
-            for one in operation.at(Place.QUERY)
-            if one.form is not None and one.name in arguments
-        ]
-        assert operation.body is not None
-        return self._calls.ask(
-            operation.method,
-            "".join([self._paths[operation.attribute], *words]),
-            operation.body.write(arguments),
-            is_write=operation.changes,
-        )
+        return self._calls.ask(operation, {**self._place, **arguments}, self._ring)
+
+    def _ask_in_parts(self, operation: Operation, arguments: Mapping[str, Any]) -> Iterator[Answer] | None:
+        self._check_open()
+        return self._calls.ask_in_parts(operation, {**self._place, **arguments}, self._ring)
 
     def _own_guards(self, guards: Sequence[Guard]) -> list[Guard]:
         """Return the guards without that on the ring, which each request carries. Raises UnsupportedByEngineError."""
@@ -257,11 +266,11 @@ class RemoteDatabase(Engine):
         return others
 
     def _unsupported(self, capability: Capability) -> UnsupportedByEngineError:
-        return UnsupportedByEngineError(engine=_NAME, capability=capability.value)
+        return UnsupportedByEngineError(engine=ENGINE_NAME, capability=capability.value)
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise EngineUnavailableError(engine=_NAME, problem="the store was closed")
+            raise EngineUnavailableError(engine=ENGINE_NAME, problem="the store was closed")
 
 
 class _RemoteSnapshot(Snapshot):
@@ -326,12 +335,23 @@ class _RemoteSnapshot(Snapshot):
                 rest = (key_range.start, keys[-1]) if reverse else (keys[-1] + b"\x00", key_range.end)
                 key_range = KeyRange(*rest)
             size = min(size * 8, _PAGE_KEYS_MAX)
+            if has_more and limit is None:
+                # Why not the first: most ranges end with it, and who looks for one key wants no more.
+                pages = self._database.pages(key_range, _PAGE_KEYS_MAX, reverse=reverse, has_values=has_values)
+                if pages is not None:
+                    yield from pages
+                    return
 
     def count(self, key_range: KeyRange) -> int:
         return self._database.count(key_range)
 
     def close(self) -> None:
         return
+
+
+def _columns(answer: Answer, *, has_values: bool) -> tuple[list[bytes], list[bytes]]:
+    columns: list[Any] = unpack(answer.body, 1 + has_values)
+    return columns[0], columns[1] if has_values else []
 
 
 def _parts(keys: Sequence[bytes], values: Sequence[bytes] | None) -> Iterator[tuple[int, int]]:

@@ -1,44 +1,35 @@
-"""Requests to a HEPnOS server, on a connection for each thread. What goes over it is bytes; what they mean stands elsewhere."""
+"""Requests to a HEPnOS server over HTTP, on a connection for each thread."""
 
-import json
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from threading import Lock, local
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
-from keyplan import errors
+from keyplan.apps.hepnos.operations import MORE_HEADER
 from keyplan.apps.hepnos.packed import PACKED
-from keyplan.apps.hepnos.remote_wire import Answer, Wire, tcp, unix
+from keyplan.apps.hepnos.remote_transport import ENGINE_NAME, Answer, failure_of
+from keyplan.apps.hepnos.remote_wire import Answer as WireAnswer
+from keyplan.apps.hepnos.remote_wire import Wire, tcp, unix
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import (
     CommitOutcomeUnknownError,
     EngineOpenError,
     EngineUnavailableError,
-    ForbiddenError,
     InvalidInputError,
-    KeyplanError,
-    UnauthorizedError,
 )
+from keyplan.operations import Operation, Place
 
-__all__ = ["Calls", "is_server_url"]
+__all__ = ["Calls", "ServerPlace", "authorization", "is_server_url"]
 
-_ENGINE: Final = "hepnos-server"
 _SCHEMES: Final = ("http://", "https://", "unix:")
 _IDLE_SECONDS_MAX: Final = 2.0
 """Why: servers close idle connections after five; what a write sent on a closing one did is not known."""
 
 _NEVER_SENT: Final = (ConnectionRefusedError, socket.gaierror, FileNotFoundError, ssl.SSLCertVerificationError)
-
-_KINDS: Final[dict[str, type[KeyplanError]]] = {
-    kind.code.replace("-", "_"): kind
-    for name in errors.__all__
-    if isinstance(kind := getattr(errors, name), type) and issubclass(kind, KeyplanError)
-}
-_KINDS.pop("not_found")  # Why: the server's word for a route that it does not have.
 
 
 def is_server_url(url: str) -> bool:
@@ -59,38 +50,48 @@ class Calls:
     def __init__(self, url: str, *, token: str | None = None, timeout_seconds: float = 60.0) -> None:
         self.url = url
         self._has_token = bool(token)
-        headers = {"Content-Type": PACKED}
-        if token:
-            if not (token.isascii() and token.isprintable()):
-                # Why: the token is not shown, and a header cannot carry it.
-                raise InvalidInputError(source="token", problem="a token is printable ASCII")
-            headers["Authorization"] = f"Bearer {token}"
-        connect, host, self._base = _connector(url, timeout_seconds)
-        self._new_wire = partial(Wire, connect, host, headers)
+        headers = {"Content-Type": PACKED, **authorization(token)}
+        place = ServerPlace.of(url)
+        self._base = place.base
+        self._new_wire = partial(Wire, place.connector(timeout_seconds), place.named, headers)
         self._kept = _Kept()
         self._made: WeakSet[Wire] = WeakSet()
         self._lock = Lock()
         self._is_closed = False
 
-    def ask(self, method: str, path: str, body: bytes = b"", *, is_write: bool = False) -> Answer:
-        """Send a request, and return its success.
+    def ask(self, operation: Operation, arguments: Mapping[str, Any], ring: str) -> Answer:
+        """Send a request; see `Transport`."""
+        if operation.body is None:
+            path, body = operation.path, b""
+        else:
+            place = {"kind": arguments["kind"].value, "number": arguments["number"]}
+            words = [
+                f"&{one.word}={one.form.write(arguments[one.name])}"
+                for one in operation.at(Place.QUERY)
+                if one.form is not None and one.name in arguments
+            ]
+            path = "".join([operation.path.format_map(place), "?ring=", ring, *words])
+            body = operation.body.write(arguments)
+        answer = self._asked(operation.method, path, body, is_write=operation.changes)
+        return Answer(answer.body, answer.headers.get(MORE_HEADER) == "1")
 
-        A request that reads is sent again, once, when its connection was at an end. Raises the error that the server answered
-        with; UnauthorizedError; EngineUnavailableError; CommitOutcomeUnknownError when a write may have been done.
-        """
+    def ask_in_parts(self, operation: Operation, arguments: Mapping[str, Any], ring: str) -> None:
+        """Return None: an answer of HTTP is one whole."""
+
+    def _asked(self, method: str, path: str, body: bytes, *, is_write: bool) -> WireAnswer:
         wire, is_fresh = self._wire()
         try:
             answer = wire.ask(method, self._base + path, body)
         except OSError as error:
             if is_write and not isinstance(error, _NEVER_SENT):
-                raise CommitOutcomeUnknownError(engine=_ENGINE, mutations=1) from error
+                raise CommitOutcomeUnknownError(engine=ENGINE_NAME, mutations=1) from error
             if is_fresh or self._is_closed:
-                raise EngineUnavailableError(engine=_ENGINE, problem=f"{self.url}: {error}") from error
+                raise EngineUnavailableError(engine=ENGINE_NAME, problem=f"{self.url}: {error}") from error
             self._kept.wire = None
-            return self.ask(method, path, body, is_write=is_write)
+            return self._asked(method, path, body, is_write=is_write)
         self._kept.used_at = SYSTEM_CLOCK.monotonic()
         if answer.status >= 300:
-            raise self._failure(answer, is_write=is_write)
+            raise failure_of(self.url, answer.status, answer.body, had_token=self._has_token, is_write=is_write)
         return answer
 
     def close(self) -> None:
@@ -111,52 +112,55 @@ class Calls:
         wire = kept.wire = self._new_wire()
         with self._lock:
             if self._is_closed:
-                raise EngineUnavailableError(engine=_ENGINE, problem="the store was closed")
+                raise EngineUnavailableError(engine=ENGINE_NAME, problem="the store was closed")
             self._made.add(wire)
         return wire, True
 
-    def _failure(self, answer: Answer, *, is_write: bool) -> KeyplanError:
-        status = answer.status
-        code, message, detail = _error_in(answer.body)
-        if status == 401:
-            return UnauthorizedError.of_client(self.url, had_token=self._has_token)
-        kind = _KINDS.get(code)
-        if kind is not None:
-            return kind(**{name: fact for name, fact in detail.items() if name != "self"})
-        if status == 403:
-            return ForbiddenError(act="anything", problem=f"{self.url}: {message or 'it was refused'}")
-        if status < 500:
-            problem = f"{message or 'it is no HEPnOS server'} ({code or status})"
-            return InvalidInputError(source=self.url, problem=problem)
-        if is_write and status in {500, 502, 504}:
-            return CommitOutcomeUnknownError(engine=_ENGINE, mutations=1)
-        return EngineUnavailableError(engine=_ENGINE, problem=f"{self.url} answered {status}")
+
+def authorization(token: str | None) -> dict[str, str]:
+    """Return the header that a token is sent with. Raises InvalidInputError for one that a header cannot carry."""
+    if not token:
+        return {}
+    if not (token.isascii() and token.isprintable()):
+        # Why: the token is not shown.
+        raise InvalidInputError(source="token", problem="a token is printable ASCII")
+    return {"Authorization": f"Bearer {token}"}
 
 
-def _connector(url: str, timeout_seconds: float) -> tuple[Callable[[], socket.socket], str, str]:
-    """Return what makes a connection, what the host is called, and what paths begin with. Raises EngineOpenError."""
-    if url.startswith("unix:"):
-        return partial(unix, url.removeprefix("unix:"), timeout_seconds), "localhost", ""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise EngineOpenError(url=url, problem=str(error)) from error
-    if not host or parts.query or parts.fragment or parts.username is not None or not url.isascii() or " " in url:
-        raise EngineOpenError(url=url, problem="a server's URL is http://HOST:PORT, without a user or a query")
-    is_https = parts.scheme == "https"
-    context = ssl.create_default_context() if is_https else None
-    connect = partial(tcp, host, port or (443 if is_https else 80), timeout_seconds, context)
-    return connect, parts.netloc, parts.path.rstrip("/")
+class ServerPlace(NamedTuple):
+    """Where a server is: a host and a port, with TLS or without, or a unix socket; and what its paths begin with."""
 
+    host: str
+    port: int
+    path: str
+    is_tls: bool
+    named: str
+    base: str
 
-def _error_in(raw: bytes) -> tuple[str, str, dict[str, Any]]:
-    """The code, message and detail of an answer in keyplan's form; empty for any other."""
-    try:
-        error = json.loads(raw)["error"]
-        code, message, detail = error["code"], error["message"], error["detail"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return "", "", {}
-    if not (isinstance(code, str) and isinstance(message, str) and isinstance(detail, dict)):
-        return "", "", {}
-    return code, message, detail
+    @classmethod
+    def of(cls, url: str) -> Self:
+        """Read a server's URL. Raises EngineOpenError."""
+        if url.startswith("unix:"):
+            return cls("", 0, url.removeprefix("unix:"), is_tls=False, named="localhost", base="")
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise EngineOpenError(url=url, problem=str(error)) from error
+        if not host or parts.query or parts.fragment or parts.username is not None or not url.isascii() or " " in url:
+            raise EngineOpenError(url=url, problem="a server's URL is http://HOST:PORT, without a user or a query")
+        is_tls = parts.scheme == "https"
+        base = parts.path.rstrip("/")
+        return cls(host, port or (443 if is_tls else 80), "", is_tls=is_tls, named=parts.netloc, base=base)
+
+    @property
+    def is_unix(self) -> bool:
+        """Whether it is a unix socket."""
+        return not self.host
+
+    def connector(self, timeout_seconds: float) -> Callable[[], socket.socket]:
+        """Return what makes a connection. That raises OSError."""
+        if self.is_unix:
+            return partial(unix, self.path, timeout_seconds)
+        context = ssl.create_default_context() if self.is_tls else None
+        return partial(tcp, self.host, self.port, timeout_seconds, context)

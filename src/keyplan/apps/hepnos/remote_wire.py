@@ -6,11 +6,13 @@ Why not the standard library's: it reads an answer's head as that of a mail, whi
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from http import HTTPStatus
+from typing import Final, NamedTuple
 
-__all__ = ["Answer", "BrokenAnswerError", "Wire", "tcp", "unix"]
+__all__ = ["HEAD_BYTES_MAX", "Answer", "BrokenAnswerError", "Wire", "read_head", "tcp", "unix"]
 
-_HEAD_BYTES_MAX = 64 << 10
+HEAD_BYTES_MAX: Final = 64 << 10
+"""Why: no server's are as large."""
 _READ_BYTES = 1 << 16
 
 
@@ -38,10 +40,25 @@ class Wire:
     def ask(self, method: str, path: str, body: bytes) -> Answer:
         """Send a request, and return the answer. Raises OSError; the connection is closed then."""
         try:
-            return self._asked(method, path, body)
+            return self._asked(method, path, body)[0]
         except BaseException:
             self.close()
             raise
+
+    def upgrade(self, path: str) -> tuple[Answer, socket.socket | None, bytes]:
+        """Ask for another protocol; return the answer, and of 101 the connection, with what has come behind that.
+
+        The connection is the caller's from then on. Raises OSError; the connection is closed then.
+        """
+        try:
+            answer, rest = self._asked("GET", path, b"")
+        except BaseException:
+            self.close()
+            raise
+        if answer.status != HTTPStatus.SWITCHING_PROTOCOLS:
+            return answer, None, b""
+        wire, self._socket = self._socket, None
+        return answer, wire, rest
 
     def close(self) -> None:
         """Close it. Closing twice is harmless."""
@@ -53,7 +70,8 @@ class Wire:
         # Why: the connection of a thread goes with the thread.
         self.close()
 
-    def _asked(self, method: str, path: str, body: bytes) -> Answer:
+    def _asked(self, method: str, path: str, body: bytes) -> tuple[Answer, bytes]:
+        """Return the answer, and what has come behind one that has no body."""
         if self._socket is None:
             self._socket = self._connect()
         wire = self._socket
@@ -61,18 +79,20 @@ class Wire:
         wire.sendall(head.encode("latin-1") + body)  # Why at once: two parts are two packets.
         raw = b""
         while (end := raw.find(b"\r\n\r\n")) < 0:
-            if len(raw) > _HEAD_BYTES_MAX:
+            if len(raw) > HEAD_BYTES_MAX:
                 raise BrokenAnswerError("the answer's head is too large")
             raw += _part(wire)
-        status, headers = _head_of(raw[:end])
+        status, headers = read_head(raw[:end])
         rest = raw[end + 4 :]
+        if status == HTTPStatus.SWITCHING_PROTOCOLS:
+            return Answer(status, headers, b""), rest
         if headers.get("transfer-encoding", "").lower() == "chunked":
             found = _chunks(wire, rest)
         else:
             found = _whole(wire, rest, _length(headers))
         if headers.get("connection", "").lower() == "close":
             self.close()
-        return Answer(status, headers, found)
+        return Answer(status, headers, found), b""
 
 
 def tcp(host: str, port: int, timeout_seconds: float, context: ssl.SSLContext | None) -> socket.socket:
@@ -107,7 +127,8 @@ def _part(wire: socket.socket) -> bytes:
     return part
 
 
-def _head_of(raw: bytes) -> tuple[int, dict[str, str]]:
+def read_head(raw: bytes) -> tuple[int, dict[str, str]]:
+    """Return the status and the headers of an answer's head, which is whole. Raises BrokenAnswerError."""
     first, *lines = raw.decode("latin-1").split("\r\n")
     version, _, rest = first.partition(" ")
     if not version.startswith("HTTP/1.") or not rest[:3].isdecimal():
