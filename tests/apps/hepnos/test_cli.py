@@ -206,13 +206,46 @@ def test_unevenness_is_the_fullest_over_the_mean() -> None:
     assert unevenness([0, 0]) == 0.0
 
 
+@pytest.fixture
+def years(run: Commands) -> Commands:
+    """The same with an event of another year, whose slices have a name, too."""
+    with h5py.File(run.folder / "nd_r00012097_s01.h5", "w") as file:
+        file["rec.slc/evt"] = [5]
+        file["rec.slc/calE"] = [4.0]
+        file["rec.slc/name"] = ["é"]
+        file["rec.slc/other"] = [1]
+    run("load-h5", str(run.folder / "nd_r00012097_s01.h5"), "--into", "nova/nd", "--exclude", "o*")
+    return run
+
+
 @pytest.mark.slow
-def test_process_calls_a_function_for_each_event_once(run: Commands) -> None:
-    done = run("process", "nova/nd", "tests.apps.hepnos.work:slices_of", "--preload", "rec_slc", "-w", "1", "--results")
-    assert sorted(json.loads(line) for line in done.splitlines()) == [[7, [2.0]], [8, [1.0, 3.0]]]
+def test_process_calls_a_function_for_each_event_once_with_the_rows_of_its_version(years: Commands) -> None:
+    done = years(
+        "process", "nova/nd", "tests.apps.hepnos.work:slices_of", "--preload", "rec_slc", "-w", "1", "--results"
+    )
+    found = sorted(json.loads(line) for line in done.splitlines())
+    assert [(number, energies) for number, energies, _ in found] == [(5, [4.0]), (7, [2.0]), (8, [1.0, 3.0])]
+    assert all(hits > 0 for _, _, hits in found)
 
 
 def test_export_writes_the_events(run: Commands) -> None:
     file = run.folder / "out.parquet"
     assert run("export", "nova/nd", str(file)).endswith("out.parquet: 2 events\n")
     assert run("load-parquet", str(file), "-d", "again").count("2 of them new") == 1
+
+
+def test_tables_of_several_versions_are_listed_and_exported_as_one(years: Commands) -> None:
+    assert years("tables", "nova/nd") == "rec_slc: 2 versions\n  calE float64\n  name option<str>\n"
+    (listed,) = [json.loads(line) for line in years("tables", "nova/nd", "--json").splitlines()]
+    assert sorted(version["columns"]["calE"] for version in listed["versions"]) == ["float32", "float64"]
+    file = str(years.folder / "out.parquet")
+    assert years("export", "nova/nd", file, "--exclude", "rec_slc.n*", "--missing", "0").endswith(": 3 events\n")
+    assert years("load-parquet", file, "-d", "again").count("3 of them new") == 1
+    assert years("tables", "again") == "rec_slc: 1 version\n  calE float64\n"
+    for words, problem in (
+        (("--columns", "none.x"), "names no table"),
+        (("--missing", "nothing"), "neither null"),
+        (("--missing", "7"), "no value of column name"),
+    ):
+        with pytest.raises(KeyplanError, match=problem):
+            years("export", "nova/nd", file, *words)

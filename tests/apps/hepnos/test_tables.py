@@ -148,6 +148,8 @@ def test_tables_are_noted_wherever_they_come_from_and_exported(dataset: hepnos.D
     assert "none" not in dataset.tables
     with pytest.raises(KeyError):
         dataset.table("none")
+    dataset.runs[1].subruns[1].store("plain", np.arange(3.0))  # which is of no event, and no part of the table
+    assert dataset.load_table("plain").rows.tolist() == [0.0, 1.0]
     found = hepnos.to_awkward(dataset)
     assert found.own.to_list() == [[{"x": 2.5, "s": "é"}], [{"x": 1.5, "s": "a"}]]
     assert found.plain.to_list() == [[0.0], [1.0]]

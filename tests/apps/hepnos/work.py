@@ -28,9 +28,10 @@ def rows_of(batch: hepnos.EventBatch) -> tuple[int, int]:
     return len(batch), sum(value for value in batch.product("a", "int64") if value is not None)
 
 
-def slices_of(event: hepnos.Event, products: hepnos.PreloadedProducts) -> tuple[int, list[float]]:
-    """Return the event's number and the energies of its slices."""
-    return event.number, event.load("rec_slc", hepnos.vector([("calE", "f4")]), source=products)["calE"].tolist()
+def slices_of(event: hepnos.Event, products: hepnos.PreloadedProducts) -> tuple[int, list[float], int]:
+    """Return the event's number, the energies of its slices, and how many of them were read ahead."""
+    rows = hepnos.Tables(event.dataset)["rec_slc"].of(event, ["calE"], source=products)
+    return event.number, rows["calE"].tolist(), products.hits
 
 
 def fail_at_seven(event: hepnos.Event) -> None:

@@ -134,14 +134,15 @@ class Table:
         kinds = self._types if version is None else [self._version(version)]
         union = self._chosen(kinds, columns, exclude, missing)
         parts = [_Part(kind, *_products(self.dataset, self.label, kind, events)) for kind in kinds]
-        items = [item for part in parts for item in part.items]
         offsets, rows = self._joined(parts, union, missing)
-        order = np.array(sorted(range(len(items)), key=items.__getitem__), np.int64)
-        ordered = [items[at] for at in order.tolist()]
-        self._check_distinct(parts, ordered)
-        if not (order[:-1] < order[1:]).all():
+        found = key_numbers(b"".join([item for part in parts for item in part.items]), EVENT_COLUMNS)
+        _, starts, order = sorted_rows([found[name] for name in EVENT_COLUMNS.names or ()])
+        if len(starts) < len(found):
+            self._refuse_repeated(parts)
+        if order is not None:
+            found = found[order]
             offsets, rows = taken(offsets, rows, order)
-        return TableRows(key_numbers(b"".join(ordered), EVENT_COLUMNS), offsets, rows)
+        return TableRows(found, offsets, rows)
 
     def of(
         self,
@@ -159,7 +160,8 @@ class Table:
             key = event.item + product_suffix(self.label, kind.name)
             raw = (self.dataset.datastore if source is None else source).raw_product(key)
             parts.append(_Part(kind, *(([], []) if raw is None else ([event.item], [raw]))))
-        self._check_distinct(parts, [item for part in parts for item in part.items])
+        if sum(len(part.items) for part in parts) > 1:
+            self._refuse_repeated(parts)
         return self._joined(parts, union, missing)[1] if any(part.items for part in parts) else None
 
     def row_type(
@@ -230,12 +232,12 @@ class Table:
                     raise CorruptionError(**error.facts, product=product) from error
             raise
 
-    def _check_distinct(self, parts: Sequence[_Part], ordered: Sequence[bytes]) -> None:
-        for one, other in pairwise(ordered):
-            if one == other:
-                names = " and ".join(part.kind.name for part in parts if one in part.items)
-                problem = f"event {self._path(one)} has rows in {names}; remove one of them, or load its file again to replace"
-                raise InvalidInputError(source=self.key, problem=problem)
+    def _refuse_repeated(self, parts: Sequence[_Part]) -> None:
+        items = sorted(item for part in parts for item in part.items)
+        item = next(one for one, other in pairwise(items) if one == other)
+        names = " and ".join(part.kind.name for part in parts if item in part.items)
+        problem = f"event {self._path(item)} has rows in {names}; remove one of them, or load its file again to replace"
+        raise InvalidInputError(source=self.key, problem=problem)
 
     def _path(self, item: bytes) -> str:
         run, subrun, event = key_numbers(item, EVENT_COLUMNS)[0].tolist()
@@ -367,8 +369,12 @@ def _products(dataset: DataSetRef, label: str, kind: RowsType, events: Any) -> t
     if events is not None:
         pairs = load_event_products(dataset, label, kind, events)
     else:
+        # Why a database at a time: their order is made by numpy, where a merge would go through all pairs.
+        targets = range(len(dataset.datastore.databases.rings[Kind.PRODUCT].databases))
+        pairs = [pair for target in targets for pair in load_products(dataset, label, kind, target=target)]
         # Why not all: a product of a subrun may have the label and the type, too.
-        pairs = [pair for pair in load_products(dataset, label, kind) if not pair[0].endswith(NO_EVENT)]
+        if any(item.endswith(NO_EVENT) for item, _ in pairs):
+            pairs = [pair for pair in pairs if not pair[0].endswith(NO_EVENT)]
     return [item for item, _ in pairs], [value for _, value in pairs]
 
 
