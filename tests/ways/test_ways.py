@@ -82,8 +82,9 @@ def test_explaining_a_key_below_a_root_with_parameters(store: Store) -> None:
     chamber = CloudChamber(store)
     raw_key = CloudChamber.bound().tables["racks"].keys.encode("rack1")
     store.engine.commit(Commit((), (Put(raw_key, b"{}"),)))
-    assert_short(lambda: explain_key(store.engine, chamber, raw_key), at_most=57)
-    assert_short(lambda: explain_key(store.engine, chamber, raw_key + b"/strange"), at_most=130)
+    # Why some more than without: the layout has an index, whose state is looked at.
+    assert_short(lambda: explain_key(store.engine, chamber, raw_key), at_most=60)
+    assert_short(lambda: explain_key(store.engine, chamber, raw_key + b"/strange"), at_most=132)
 
 
 def test_an_insert_in_a_transaction(store: Store) -> None:

@@ -8,9 +8,16 @@ import pytest
 
 import keyplan
 from keyplan.apps.cloudchamber import (
+    Blade,
+    BladeDetails,
+    BladeKey,
+    Capacity,
     CloudChamber,
+    Condition,
     InventoryKey,
     InventoryRecord,
+    Rack,
+    RackDetails,
     inventory_records,
     read_definition,
     validated,
@@ -72,6 +79,19 @@ def own_url(request: pytest.FixtureRequest, folder: Path) -> str:
         return server.emptied().url
     # Why: what a loss of power may take is tested with the engine.
     return f"lmdb:{folder / 'chamber.kv'}?durability=none"
+
+
+def add_rack(chamber: CloudChamber, rack: str) -> None:
+    """Add a rack that takes work."""
+    chamber.racks.put(rack, Rack(details=RackDetails(enabled=True, condition=Condition.OPERATIONAL)))
+
+
+def add_blades(chamber: CloudChamber, rack: str, *numbers: int, capacity: Capacity | None = None) -> None:
+    """Add a rack and blades, all of which take work."""
+    add_rack(chamber, rack)
+    details = BladeDetails(enabled=True, condition=Condition.OPERATIONAL)
+    for number in numbers:
+        chamber.blades.put(BladeKey(rack, number), Blade(details=details, capacity=capacity))
 
 
 def raw_entries(store: Store) -> list[Entry]:

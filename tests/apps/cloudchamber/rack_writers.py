@@ -130,13 +130,19 @@ class Writer:
 
     def _blade(self) -> Blade:
         self._stamp += 1
-        condition = self._chance.choice(list(Condition))
+        # Why mostly so: what takes no work is refused to instances.
+        condition = self._chance.choice([*Condition, *([Condition.OPERATIONAL] * 12)])
         arch = self._chance.choice(("X64", "ARM", ""))
-        return Blade(details=BladeDetails(condition=condition), capacity=Capacity(cores=self._stamp, arch=arch))
+        return Blade(
+            details=BladeDetails(enabled=True, condition=condition), capacity=Capacity(cores=self._stamp, arch=arch)
+        )
+
+    def _rack(self) -> Rack:
+        return Rack(details=RackDetails(enabled=True, condition=Condition.OPERATIONAL, notes=str(self._stamp)))
 
     def _create_rack(self) -> None:
         blades = {number: self._blade() for number in range(1, self._chance.randint(2, BLADES_MAX))}
-        contents = RackContents(Rack(details=RackDetails(notes=str(self._stamp))), {0: Tor()}, {0: Pdu()}, blades)
+        contents = RackContents(self._rack(), {0: Tor()}, {0: Pdu()}, blades)
         revision = self._chamber.create_rack(RACK, contents)
         places: list[Place] = [("racks", (RACK,)), ("tor", (RACK,)), ("pdu", (RACK,))]
         places += [("blades", (RACK, number)) for number in blades]
@@ -150,7 +156,7 @@ class Writer:
         there = self._layout.racks.versioned(RACK)
         if there is not None:
             self._stamp += 1
-            rack = Rack(details=RackDetails(notes=str(self._stamp)))
+            rack = self._rack()
             revision = self._layout.racks.update(RACK, rack, expected_revision=there.revision)
             self._note(revision, {("racks", (RACK,)): there.revision})
 
@@ -178,7 +184,10 @@ class Writer:
 
     def _target(self) -> InstanceTarget:
         self._stamp += 1
-        return InstanceTarget(str(self._stamp), RACK, self._chance.randint(0, BLADES_MAX))
+        # Why not always on a blade: most of the time there is no rack, or not that blade.
+        if self._chance.random() < 0.6:
+            return InstanceTarget(str(self._stamp))
+        return InstanceTarget(str(self._stamp), RACK, self._chance.randint(1, 3))
 
     def _create_instance(self) -> None:
         if not self._layout.workloads.exists(WORKLOAD):

@@ -57,7 +57,7 @@ from keyplan.errors import (
     StaleRecordError,
 )
 from keyplan.store import Store
-from tests.apps.cloudchamber.conftest import raw_entries, raw_keys
+from tests.apps.cloudchamber.conftest import add_blades, raw_entries, raw_keys
 from tests.servers.etcd import EtcdServer
 
 WEB1 = InstanceKey("web", "i1")
@@ -278,6 +278,8 @@ def test_what_stands_alone_is_found(chamber: CloudChamber) -> None:
 
 
 def test_a_change_of_the_wish_raises_its_generation_and_shows_as_a_difference(chamber: CloudChamber) -> None:
+    add_blades(chamber, "rack1", 2)
+    add_blades(chamber, "rack2", 2)
     target = InstanceTarget(desired_state="on", rackid="rack1", bladeid=2)
     create_instance(chamber, WEB1, Instance(), target, InstanceActual(state="on", rackid="rack1", bladeid=2))
     assert differences_of(chamber) == []

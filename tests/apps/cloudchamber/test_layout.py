@@ -17,6 +17,7 @@ from keyplan.apps.cloudchamber import (
     GoRegionKey,
     GoZoneKey,
     InstanceKey,
+    TargetBlade,
 )
 from keyplan.errors import InvalidKeyError
 from keyplan.layout import BoundLayout, Kind, describe, layout_of_description
@@ -85,6 +86,7 @@ GO_KEYS: Final = (
     Golden(f"{GO_PREFIX}/workload/web/instances/i1", "instances", InstanceKey("web", "i1")),
     Golden(f"{GO_PREFIX}/workload/web/instance/i1/actual", "instance_actual", InstanceKey("web", "i1")),
     Golden(f"{GO_PREFIX}/workload/web/instance/i1/target", "instance_target", InstanceKey("web", "i1")),
+    Golden(f"{GO_PREFIX}/index/guards/blade/rack%2F1/7", "blade_guards", TargetBlade("rack/1", 7)),
     Golden(f"{GO_PREFIX}/users/admin", "users", "admin"),
     Golden(f"{GO_PREFIX}/inventory/definition/data/region/standard", "regions", GoRegionKey("definition", "standard")),
     Golden(

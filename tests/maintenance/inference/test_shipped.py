@@ -18,6 +18,7 @@ EXPECTED = {
             "rack/{rack:text}/blades/{blade:decimal}": "json",
             "rack/{rack:text}/pdu": "json",
             "rack/{rack:text}/tor": "json",
+            "index/instances/by-blade/{blade:text}/{number:decimal}/{name:text}/{name_2:text}": "empty",
             "racks/{rack:text}": "json",
             "users/{user:text}": "json",
             "workload/{workload:text}/instance/{instance:text}/actual": "json",
@@ -91,7 +92,7 @@ EXPECTED = {
 }
 
 SUGGESTED = {
-    "cloudchamber": set(),
+    "cloudchamber": {("index_instances_by_blade", "index", "workload_instance_actual")},
     "runm": {
         ("partitions_by_name", "unique", "partitions_by_uuid"),
         ("partitions_definitions_by_type_default", "unique", "definitions_by_uuid"),

@@ -53,7 +53,7 @@ from keyplan.apps.cloudchamber.import_plan import (
     StoredRecord,
     plan_import,
 )
-from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed, TargetBlade, begin_indexes, layout_in_use
+from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed, begin_indexes, layout_in_use
 from keyplan.apps.cloudchamber.inventory import (
     ExtraDevices,
     InventoryKey,
@@ -74,6 +74,7 @@ from keyplan.apps.cloudchamber.layout import (
     GoZoneKey,
     InstanceKey,
     LayoutSide,
+    TargetBlade,
 )
 from keyplan.apps.cloudchamber.migrate import (
     MigrationOutcome,
@@ -87,7 +88,7 @@ from keyplan.apps.cloudchamber.migration import (
     MigrationOptions,
     planned_migration,
 )
-from keyplan.apps.cloudchamber.namespace_store import DeletePolicy, PartsExistError
+from keyplan.apps.cloudchamber.namespace_store import DeletePolicy, InUseError, PartsExistError
 from keyplan.apps.cloudchamber.namespaces import (
     NamespaceInstance,
     check_production_key,
@@ -100,6 +101,12 @@ from keyplan.apps.cloudchamber.namespaces import (
     range_of_tests,
     timestamp_of_this_process,
 )
+from keyplan.apps.cloudchamber.placement import (
+    BladeLoad,
+    NotPlacedError,
+    blade_load,
+    on_chosen_blade,
+)
 from keyplan.apps.cloudchamber.reconcile import (
     ImportOutcome,
     planned_import,
@@ -111,6 +118,7 @@ from keyplan.apps.cloudchamber.records import (
     Affinity,
     Blade,
     BladeDetails,
+    BladeGuard,
     BootInfo,
     BootSource,
     Capacity,
@@ -160,8 +168,10 @@ from keyplan.apps.cloudchamber.workloads import (
     delete_instance,
     differences_of,
     find_orphans,
+    insert_target,
     list_instances,
     read_instance,
+    write_description,
     write_target,
 )
 
@@ -178,7 +188,9 @@ __all__ = [
     "AlreadyConnectedError",
     "Blade",
     "BladeDetails",
+    "BladeGuard",
     "BladeKey",
+    "BladeLoad",
     "BootInfo",
     "BootSource",
     "Capacity",
@@ -207,6 +219,7 @@ __all__ = [
     "ImportChange",
     "ImportOutcome",
     "ImportPlan",
+    "InUseError",
     "Instance",
     "InstanceActual",
     "InstanceDifference",
@@ -225,6 +238,7 @@ __all__ = [
     "MultiplicityError",
     "NamespaceInstance",
     "NotConnectedError",
+    "NotPlacedError",
     "NotRepresentableError",
     "Orphan",
     "OrphanKind",
@@ -267,6 +281,7 @@ __all__ = [
     "address_of",
     "at_revision",
     "begin_indexes",
+    "blade_load",
     "check_production_key",
     "create_instance",
     "definition_problems",
@@ -277,6 +292,7 @@ __all__ = [
     "find_orphans",
     "folded",
     "go_inventory_records",
+    "insert_target",
     "instance_timestamp",
     "instances_of_tests",
     "inventory_records",
@@ -285,6 +301,7 @@ __all__ = [
     "list_records",
     "migrate",
     "namespace_of",
+    "on_chosen_blade",
     "parse_definition",
     "plan_import",
     "plan_of_migration",
@@ -303,6 +320,7 @@ __all__ = [
     "timestamp_of_this_process",
     "unsound_pairs",
     "validated",
+    "write_description",
     "write_export",
     "write_records",
     "write_sidecar",

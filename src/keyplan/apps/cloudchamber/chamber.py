@@ -121,9 +121,10 @@ class Chamber(NamespaceStore[CloudChamber]):
     ) -> int:
         """Delete a rack and everything under `rack/{name}/`, in one commit; return the store's revision after it (R17).
 
-        Parts that have no rack go as well. Raises PartsExistError under RESTRICT, StaleRecordError for another revision than
+        Parts that have no rack go as well. Raises InUseError while instances are wanted on its blades, PartsExistError under
+        RESTRICT, StaleRecordError for another revision than
         expected, NotFoundError unless `missing_ok`. A range is one operation, so that any number of blades fits; under a layout
-        with indexes each record counts, and EngineLimitError is raised unless `in_steps`.
+        that finds blades by indexes each of their entries counts, and EngineLimitError is raised unless `in_steps`.
         """
         return self.delete_with_parts(
             self.owner_of_rack(name),
@@ -135,16 +136,17 @@ class Chamber(NamespaceStore[CloudChamber]):
 
     def owner_of_rack(self, name: str) -> Owner:
         """Return a rack as something with parts."""
-        return self._owned("racks", name)
+        return self._owned("racks", name)._replace(rack=name)
 
     def delete_listed(self, table: str, *prefix: Any, in_steps: bool = False) -> int:
         """Delete the records of a table whose first key fields equal `prefix`, in one commit; return how many there were.
 
         Racks and workloads take all their parts along, which are not counted. None at all is fine, and changes nothing. What is
         a place of its own (users, racks, workloads; blades, tors and pdus of a rack; instances of a workload) goes as a range,
-        any number at once, if there are no indexes; otherwise each record counts: EngineLimitError unless `in_steps`.
+        any number at once, if no index finds them; otherwise each record counts: EngineLimitError unless `in_steps`.
         """
-        if self._bound.indexes or len(prefix) < _FIELDS_OF_A_PLACE.get(table, len(prefix) + 1):
+        has_entries = any(self._bound.tables[one].indexes for one in (table, *PARTS.get(table, ())))
+        if has_entries or len(prefix) < _FIELDS_OF_A_PLACE.get(table, len(prefix) + 1):
             return self._delete_each(table, prefix, in_steps=in_steps)
         own = KeyRange(*self._bound.table(table).keys.range(prefix))
         ranges = (own, *(KeyRange(*self._bound.table(part).keys.range(())) for part in PARTS.get(table, ())[:1]))

@@ -40,7 +40,10 @@ class GoChamber(NamespaceStore[CloudChamberGo]):
     def owner_of_rack(self, rack: GoRackKey) -> Owner:
         """Return a rack as something with parts: in both trees, with its own list key."""
         parts = tuple(map(KeyRange.of_prefix, go_prefixes_of_parts(self._bound, rack)))
-        return Owner("racks", rack, parts, (), (self._bound.tables["listed_racks"].keys.encode(rack),))
+        own_list_key = self._bound.tables["listed_racks"].keys.encode(rack)
+        # Why of one zone: targets name racks of that which is served.
+        named = rack.rack if rack[:3] == SERVED_ZONE else ""
+        return Owner("racks", rack, parts, (), (own_list_key,), named)
 
 
 class GoRacks:

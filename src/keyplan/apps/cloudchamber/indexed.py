@@ -6,16 +6,16 @@ They stand below the same root, under a first segment that no documented key has
 takes them along; and no store has them unless somebody asked: `begin_indexes`, once. From then on keyplan's own writers, who
 bind `layout_in_use`, keep them. A writer that runs since before is refused (IndexesBegunError), by a guard in each of its
 commits: it would leave records without entries. Other programs are not; `keyplan check` finds what they leave, and repairs it.
+The index that placements rest on is the document's layout's own, and always there.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Final, NamedTuple
+from typing import Final
 
 import msgspec
 
-from keyplan.apps.cloudchamber.layout import BLADE_NUMBER_MAX, CloudChamber
+from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.records import Condition, User
-from keyplan.codec import Decimal, Percent
 from keyplan.engine import Commit, DeleteRange, Engine, KeyAbsent, Mutation, WrappedEngine
 from keyplan.errors import CommitConflictError, ConflictError
 from keyplan.jobs import Progress, Stop, StopCheck
@@ -27,7 +27,6 @@ __all__ = [
     "CloudChamberIndexed",
     "IndexesBegun",
     "IndexesBegunError",
-    "TargetBlade",
     "begin_indexes",
     "layout_in_use",
     "store_for_writing",
@@ -38,15 +37,6 @@ RIGHTS: Final = (
 )
 
 CONDITIONS: Final = " ".join(Condition)
-
-Escaped = Annotated[str, Percent()]
-
-
-class TargetBlade(NamedTuple):
-    """The blade that an instance is wanted on."""
-
-    rackid: Escaped
-    bladeid: Annotated[int, Decimal(most=BLADE_NUMBER_MAX)]
 
 
 class IndexesBegun(msgspec.Struct, frozen=True):
@@ -88,13 +78,6 @@ class CloudChamberIndexed(CloudChamber):
         bind={"condition": "details.condition"},
         note="which blades are in this condition",
     )
-    instances_by_blade = Index(
-        "index/instances/by-blade/{rackid}/{bladeid}/{workload}/{instance}",
-        of=CloudChamber.instance_target,
-        key=TargetBlade,
-        when={"rackid": Unlike("")},
-        note="which instances are wanted on this blade",
-    )
     users_by_right = Index(
         "index/users/by-right/{right:word(words='" + RIGHTS + "')}/{user}",
         of=CloudChamber.users,
@@ -116,14 +99,12 @@ class CloudChamberIndexed(CloudChamber):
         *(waiver for waiver in CloudChamber.waivers if waiver.rule != "L6"),
         Waiver("L6", "CloudChamberIndexed", "as the document's layout: tests stand below production (R14)"),
         Waiver("L7", "blades_by_arch.arch", "architectures are looked up whole; their order means nothing"),
-        Waiver("L7", "instances_by_blade.rackid", "racks are looked up whole"),
-        Waiver("L7", "instances_by_blade.bladeid", "numbers are not padded, as in the documented keys (R10)"),
         Waiver("L7", "users_by_folded_name.name", "names are looked up whole"),
-        Waiver("L10", "instances_by_blade", "three names of 255 bytes are legal (R10); such a target is refused whole"),
     )
 
 
-INDEXES: Final = tuple(CloudChamberIndexed.bound().indexes)
+INDEXES: Final = tuple(name for name in CloudChamberIndexed.bound().indexes if name not in CloudChamber.bound().indexes)
+"""Those that a name space has when somebody asked. Which instances are on a blade is kept always: placements rest on it."""
 
 
 def layout_in_use(store: Store, namespace: str = "") -> type[CloudChamber]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from keyplan.apps.cloudchamber.records import (
     Blade,
+    BladeGuard,
     Instance,
     InstanceActual,
     InstanceTarget,
@@ -22,11 +23,12 @@ from keyplan.apps.cloudchamber.records import (
     Workload,
     Zone,
 )
-from keyplan.codec import Decimal, Enclosed, Text, Word
-from keyplan.layout import BoundLayout, Layout, Parameter, Table, Waiver
+from keyplan.codec import Decimal, Enclosed, Percent, Text, Word
+from keyplan.layout import BoundLayout, Index, Layout, Parameter, Table, Unlike, Waiver
 from keyplan.protobuf import ProtoJson
 
 __all__ = [
+    "GUARDS",
     "BladeKey",
     "CloudChamber",
     "CloudChamberGo",
@@ -39,6 +41,7 @@ __all__ = [
     "InstanceKey",
     "LayoutSide",
     "ServedLayout",
+    "TargetBlade",
     "go_prefixes_of_parts",
     "prefix_of_parts",
 ]
@@ -79,6 +82,29 @@ class InstanceKey(NamedTuple):
 
     workload: Name
     instance: Name
+
+
+class TargetBlade(NamedTuple):
+    """The blade that an instance is wanted on, as its target names it."""
+
+    rackid: Annotated[str, Percent()]
+    bladeid: Annotated[int, Decimal(most=BLADE_NUMBER_MAX)]
+
+
+INSTANCES_BY_BLADE: Final = "index/instances/by-blade/{rackid}/{bladeid}/{workload}/{instance}"
+BLADE_GUARDS: Final = "index/guards/blade/{rackid}/{bladeid}"
+"""Why below `index/`: no documented key begins so, and what is there follows from the documented records."""
+
+GUARDS: Final = "blade_guards"
+"""The table of guards, which watches and migrations pass over: each store has its own."""
+
+_PLACEMENT_WAIVERS: Final = (
+    Waiver("L7", "instances_by_blade.rackid", "racks are looked up whole"),
+    Waiver("L7", "instances_by_blade.bladeid", "numbers are not padded, as in the documented keys (R10)"),
+    Waiver("L7", "blade_guards.rackid", "racks are looked up whole"),
+    Waiver("L7", "blade_guards.bladeid", "numbers are not padded, as in the documented keys (R10)"),
+    Waiver("L10", "instances_by_blade", "three names of 255 bytes are legal (R10); such a target is refused whole"),
+)
 
 
 class CloudChamber(Layout, root="/CloudChamber/V0.1/{namespace}"):
@@ -167,6 +193,21 @@ class CloudChamber(Layout, root="/CloudChamber/V0.1/{namespace}"):
         note="Discovering Workloads: /workload/{workloadid}/instance/{instanceid}/target",
     )
 
+    instances_by_blade = Index(
+        INSTANCES_BY_BLADE,
+        of=instance_target,
+        key=TargetBlade,
+        when={"rackid": Unlike("")},
+        note="which instances are wanted on this blade: what is taken of its capacity",
+    )
+    blade_guards = Table(
+        BLADE_GUARDS,
+        key=TargetBlade,
+        value=BladeGuard,
+        form=ProtoJson(BladeGuard),
+        note="written by each commit that takes capacity of this blade",
+    )
+
     waivers = (
         Waiver(
             "L6", "CloudChamber", "the document puts Test below production (R14): whole-root tools skip it unless asked"
@@ -178,6 +219,7 @@ class CloudChamber(Layout, root="/CloudChamber/V0.1/{namespace}"):
             )
             for table in ("instances", "instance_actual", "instance_target")
         ),
+        *_PLACEMENT_WAIVERS,
     )
 
 
@@ -366,6 +408,21 @@ class CloudChamberGo(Layout, root="/CloudChamber/v0.1/{namespace}", sealed_as="C
         note="as the document has them",
     )
 
+    instances_by_blade = Index(
+        INSTANCES_BY_BLADE,
+        of=instance_target,
+        key=TargetBlade,
+        when={"rackid": Unlike("")},
+        note="which instances are wanted on this blade: what is taken of its capacity",
+    )
+    blade_guards = Table(
+        BLADE_GUARDS,
+        key=TargetBlade,
+        value=BladeGuard,
+        form=ProtoJson(BladeGuard),
+        note="written by each commit that takes capacity of this blade",
+    )
+
     waivers = (
         *(
             Waiver(
@@ -396,6 +453,7 @@ class CloudChamberGo(Layout, root="/CloudChamber/v0.1/{namespace}", sealed_as="C
             )
             for table in ("instances", "instance_actual", "instance_target")
         ),
+        *_PLACEMENT_WAIVERS,
     )
 
 

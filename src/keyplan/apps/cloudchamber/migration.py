@@ -14,6 +14,7 @@ from keyplan.apps.cloudchamber.go_inventory import GO_VIEW, GoKey, folded, list_
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed
 from keyplan.apps.cloudchamber.inventory import ExtraDevices, RackIds
 from keyplan.apps.cloudchamber.layout import (
+    GUARDS,
     BladeKey,
     CloudChamberGo,
     DeviceKey,
@@ -82,9 +83,9 @@ class Migration(NamedTuple):
 
 
 def is_kept_up(bound: BoundLayout, raw_key: bytes) -> bool:
-    """Tell whether writers of a store keep a key up by themselves: index entries, and the note that there are indexes."""
+    """Tell whether writers of a store keep a key up by themselves: index entries, guards, the note that there are indexes."""
     meaning = bound.meaning(raw_key)
-    return meaning.kind is Kind.INDEX_ENTRY or meaning.item == "indexes_begun"
+    return meaning.kind is Kind.INDEX_ENTRY or meaning.item in {GUARDS, "indexes_begun"}
 
 
 def bound_side(side: LayoutSide, namespace: str = "") -> BoundLayout:

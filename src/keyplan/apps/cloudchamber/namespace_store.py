@@ -3,26 +3,42 @@
 R and AC numbers are those of this folder's README.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from enum import StrEnum, auto
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
-from keyplan.apps.cloudchamber.layout import prefix_of_parts
+from keyplan.apps.cloudchamber.layout import InstanceKey, prefix_of_parts
 from keyplan.apps.cloudchamber.steps import Steps, is_too_large
 from keyplan.apps.cloudchamber.watches import RecordWatch, watch_records
-from keyplan.engine import Commit, Delete, DeleteRange, Entry, Guard, KeyRange, KeyUnchanged, RangeEmpty
-from keyplan.errors import ConflictError, EngineLimitError, NotFoundError, StaleRecordError
+from keyplan.engine import (
+    Commit,
+    Delete,
+    DeleteRange,
+    Entry,
+    Guard,
+    KeyRange,
+    KeyUnchanged,
+    Mutation,
+    RangeEmpty,
+    Reads,
+)
+from keyplan.errors import ConflictError, CorruptionError, EngineLimitError, NotFoundError, StaleRecordError
 from keyplan.layout import BoundLayout, ExpectedRevision, Layout, Versioned, shown_key
-from keyplan.store import Backoff, Store
+from keyplan.store import Backoff, Store, entries_pointing_at, stored_state
 
 __all__ = [
+    "INSTANCES",
     "PARTS",
     "DeletePolicy",
+    "InUseError",
     "NamespaceStore",
     "Owner",
     "PartsExistError",
     "carried_out_in_steps",
     "delete_place",
+    "require_unwanted",
 ]
 
 PARTS: Final = {
@@ -30,6 +46,11 @@ PARTS: Final = {
     "workloads": ("instances", "instance_target", "instance_actual"),
 }
 """The tables that hold the parts of each whole, as the document has them."""
+
+INSTANCES: Final = "instances_by_blade"
+"""The index of what is wanted on blades."""
+
+_NAMED_MAX: Final = 3
 
 L = TypeVar("L", bound=Layout)
 W = TypeVar("W")
@@ -49,6 +70,28 @@ class PartsExistError(ConflictError):
 
     code = "parts-exist"
     summary = "there are parts, and the delete was not to take them along"
+
+
+class InUseError(ConflictError):
+    """Instances are wanted on a rack or blade that was to go, or to become too small. Nothing was written.
+
+    Facts: `rack`, `blade` where it is one blade, `problem`.
+    """
+
+    code = "in-use"
+    summary = "instances are wanted there"
+
+
+def require_unwanted(rack: str, instances: Iterable[InstanceKey], *, blade: int | None = None) -> None:
+    """Raise InUseError for a rack, or one blade of it, that instances are wanted on; it names the first of them."""
+    keys = list(instances)
+    if not keys:
+        return
+    names = ", ".join(f"{key.workload}/{key.instance}" for key in keys[:_NAMED_MAX])
+    more = f" and {len(keys) - _NAMED_MAX} more" if len(keys) > _NAMED_MAX else ""
+    facts = {"rack": rack} if blade is None else {"rack": rack, "blade": blade}
+    verb, them = ("is", "it") if len(keys) == 1 else ("are", "them")
+    raise InUseError(**facts, problem=f"{names}{more} {verb} wanted there: move or delete {them} first")
 
 
 class NamespaceStore(Generic[L]):
@@ -106,41 +149,43 @@ class NamespaceStore(Generic[L]):
     ) -> int:
         """Delete something with its parts, in one commit unless `in_steps`; return the store's revision after it.
 
-        Raises PartsExistError, StaleRecordError, NotFoundError, EngineLimitError, as `delete_workload` does.
+        Raises PartsExistError, InUseError, StaleRecordError, NotFoundError, EngineLimitError, as `delete_workload` does.
         """
-        if self._bound.indexes and delete_policy is DeletePolicy.CASCADE:
-            return self._delete_records(owner, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
         raw_key = self._bound.tables[owner.table].keys.encode(owner.key)
         expected: Versioned[Any, Any] | None = None
 
         def attempt() -> int:
             nonlocal expected
-            with self.store.engine.snapshot() as snapshot:
-                entry = snapshot.get(raw_key)
-                has_parts = any(next(iter(snapshot.scan(one, limit=1, keys_only=True)), None) for one in owner.parts)
-                epoch = snapshot.epoch
-            # Why once: a bare revision is of the epoch that this call begins in, in every try.
-            expected = expected or _expected(expected_revision, owner.key, epoch)
-            self._require(owner, entry, expected, epoch, missing_ok=missing_ok)
-            own = (Delete(raw_key), *map(Delete, owner.beside))
-            if delete_policy is DeletePolicy.RESTRICT:
-                if has_parts:
-                    raise PartsExistError(table=owner.table, key=owner.key)
-                if entry is None:
-                    return self.layout.revision
-                if self._bound.indexes:
-                    return self._delete_alone(owner, _seen(owner.key, entry, epoch))
-                stands = KeyUnchanged(raw_key, entry.mod_revision)
-                commit = Commit((stands, *map(RangeEmpty, owner.parts)), own, epoch)
-            else:
-                guards: tuple[Guard, ...] = ()
-                # Why also where it must be there: of two such deletes at once, one finds nothing.
-                if entry is not None and (expected_revision is not None or not missing_ok):
-                    guards = (KeyUnchanged(raw_key, entry.mod_revision),)
-                commit = Commit(guards, (*map(DeleteRange, owner.parts), *own), epoch)
+            with closing(Reads(self.store.engine)) as reads:
+                entry = reads.fetch(raw_key)
+                # Why once: a bare revision is of the epoch that this call begins in, in every try.
+                expected = expected or _expected(expected_revision, owner.key, reads.epoch)
+                self._require(owner, entry, expected, reads.epoch, missing_ok=missing_ok)
+                own = (Delete(raw_key), *map(Delete, owner.beside))
+                if delete_policy is DeletePolicy.RESTRICT:
+                    if any(any(reads.look_through(one, limit=1, keys_only=True)) for one in owner.parts):
+                        raise PartsExistError(table=owner.table, key=owner.key)
+                    if entry is None:
+                        return self.layout.revision
+                    stands = KeyUnchanged(raw_key, entry.mod_revision)
+                    commit = Commit((stands, *map(RangeEmpty, owner.parts)), own, reads.epoch)
+                else:
+                    self._require_vacant(owner, reads)
+                    index_entries = map(Delete, self._index_entries(owner, reads))
+                    mutations: tuple[Mutation, ...] = (*map(DeleteRange, owner.parts), *own, *index_entries)
+                    guards: tuple[Guard, ...] = tuple(reads.guards())
+                    # Why also where it must be there: of two such deletes at once, one finds nothing.
+                    if entry is not None and (expected_revision is not None or not missing_ok):
+                        guards = (KeyUnchanged(raw_key, entry.mod_revision), *guards)
+                    commit = Commit(guards, mutations, reads.epoch)
             return self.store.engine.commit(commit)
 
-        return Backoff().until_committed(attempt)
+        try:
+            return Backoff().until_committed(attempt)
+        except EngineLimitError as error:
+            if not in_steps or not is_too_large(error):
+                raise
+        return carried_out_in_steps(self.layout, self._parts_left(owner, expected), delete_place)
 
     @staticmethod
     def _require(
@@ -154,39 +199,47 @@ class NamespaceStore(Generic[L]):
         if not actual and not missing_ok:
             raise NotFoundError(table=owner.table, key=owner.key)
 
-    def _delete_alone(self, owner: "Owner", seen: Versioned[Any, Any]) -> int:
-        def work(transaction: Layout) -> Layout:
-            if any(transaction.view(part).count(owner.key) for part in owner.listed):
-                raise PartsExistError(table=owner.table, key=owner.key)
-            transaction.view(owner.table).delete(owner.key, expected_revision=seen, damaged_ok=True)
-            return transaction
+    def _require_vacant(self, owner: "Owner", reads: Reads) -> None:
+        """Raise InUseError while instances are wanted on a rack's blades. That there are none is a premise of the commit."""
+        if not owner.rack:
+            return
+        index = self._bound.indexes[INSTANCES]
+        wanted = reads.scan(KeyRange(*index.keys.range((owner.rack,))), keys_only=True)
+        require_unwanted(owner.rack, (cast("InstanceKey", index.primary_key(one.key, b"")) for one in wanted))
 
-        return self.layout.run(work).revision
+    def _index_entries(self, owner: "Owner", reads: Reads) -> Iterator[bytes]:
+        """Yield the index entries of the parts, which go in the same commit. Reading them guards it.
 
-    def _delete_records(
-        self, owner: "Owner", expected_revision: ExpectedRevision | None, *, missing_ok: bool, in_steps: bool
-    ) -> int:
-        def found(state: Layout) -> list[tuple[str, Any]]:
-            own = state.view(owner.table)
-            is_there = own.exists(owner.key)
-            if expected_revision is not None or not (is_there or missing_ok):
-                own.delete(owner.key, expected_revision=expected_revision, missing_ok=missing_ok, damaged_ok=True)
-            parts = [(part, key) for part in owner.listed for key in state.view(part).keys(owner.key)]
-            return [*([(owner.table, owner.key)] if is_there else []), *parts]
+        Why not the parts one by one: however many there are, their range is one operation.
+        """
+        for name in owner.listed:
+            table = self._bound.tables[name]
+            if not table.indexes:
+                continue
+            for entry in reads.scan(KeyRange(*table.keys.range((owner.key,)))):
+                meaning = self._bound.meaning(entry.key)
+                if meaning.item != name:
+                    continue
+                look_through = partial(entries_pointing_at, table, entry.key, scan=reads.look_through)
+                try:
+                    record = table.form.decode(entry.value)
+                except CorruptionError:
+                    yield from look_through(table.indexes)
+                else:
+                    yield from stored_state(table, meaning.key, entry, record, look_through).index_entries
 
-        def work(transaction: Layout) -> Layout:
-            for table, key in found(transaction):
-                transaction.view(table).delete(key, damaged_ok=True)
-            return transaction
+    def _parts_left(self, owner: "Owner", expected: Versioned[Any, Any] | None) -> list[tuple[str, Any]]:
+        """Delete the record of a whole by itself, and return what is left of its parts.
 
-        try:
-            return self.layout.run(work).revision
-        except EngineLimitError as error:
-            if not in_steps or not is_too_large(error):
-                raise
+        Why first: nothing is added to it, or placed there, from then on. Raises StaleRecordError, InUseError.
+        """
         with self.layout.transaction() as transaction:
-            places = found(transaction)
-        return carried_out_in_steps(self.layout, places, delete_place)
+            if owner.rack:
+                require_unwanted(owner.rack, transaction.view(INSTANCES).keys(owner.rack))
+            transaction.view(owner.table).delete(owner.key, expected_revision=expected, damaged_ok=True)
+        # Why not in the transaction: each part that it lists would count.
+        with self.layout.snapshot() as state:
+            return [(part, key) for part in owner.listed for key in state.view(part).keys(owner.key)]
 
 
 def delete_place(transaction: Layout, place: tuple[str, Any]) -> None:
@@ -196,23 +249,22 @@ def delete_place(transaction: Layout, place: tuple[str, Any]) -> None:
 
 
 class Owner(NamedTuple):
-    """Something with parts: its record, the ranges and the tables of these, and raw keys that go with it."""
+    """Something with parts: its record, the ranges and the tables of these, and raw keys that go with it.
+
+    `rack` is how targets name it, where it is a rack that they can name: it goes only when none does.
+    """
 
     table: str
     key: Any
     parts: tuple[KeyRange, ...]
     listed: tuple[str, ...]
     beside: tuple[bytes, ...] = ()
+    rack: str = ""
 
 
 def _expected(expected: ExpectedRevision | None, key: Any, epoch: str) -> Versioned[Any, Any] | None:
     """Return what is expected of a record, whose bare revision is of `epoch`."""
     return Versioned(key, None, 0, expected, 0, 0, epoch) if isinstance(expected, int) else expected
-
-
-def _seen(key: Any, entry: Entry, epoch: str) -> Versioned[Any, Any]:
-    """Return an entry as what a delete expects of its record, which need not be readable."""
-    return Versioned(key, None, entry.create_revision, entry.mod_revision, entry.version, entry.lease, epoch)
 
 
 def carried_out_in_steps(layout: Layout, items: Iterable[W], write: Callable[[Layout, W], object]) -> int:

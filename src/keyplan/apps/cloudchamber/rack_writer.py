@@ -9,10 +9,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from keyplan.apps.cloudchamber.conditions import Address, RevisionCondition, require, revision_of, row_at
 from keyplan.apps.cloudchamber.inventory_parts import Part, PartKind, PartRecord, completed
+from keyplan.apps.cloudchamber.layout import BladeKey
 from keyplan.apps.cloudchamber.namespace_store import DeletePolicy
 from keyplan.apps.cloudchamber.part_keys import PartKeys
+from keyplan.apps.cloudchamber.placement import require_capacity
 from keyplan.apps.cloudchamber.readable import DEFAULT_ZONE
-from keyplan.apps.cloudchamber.records import Blade, Pdu, Tor
+from keyplan.apps.cloudchamber.records import Blade, Capacity, Pdu, Tor
 from keyplan.apps.cloudchamber.validation import crowding_problems, part_problems, port_problems, require_none
 from keyplan.errors import ConflictError, InvalidInputError, NotFoundError
 from keyplan.layout import Damaged, Versioned
@@ -87,8 +89,9 @@ class RackWriter:
 
         Messages that it lacks become empty ones, and fields that are unknown here stay as they are, as in an import; others are
         refused. What a definition file may not say is refused, too, in its words: InvalidInputError for the record itself,
-        RulesOfRackError for what its rack would be. Raises NoRackError, NoPlaceError, InvalidKeyError, and for the condition
-        AlreadyExistsError, NotFoundError, StaleRecordError.
+        RulesOfRackError for what its rack would be, InUseError for a blade with less than the instances need that are wanted
+        there. Raises NoRackError, NoPlaceError, InvalidKeyError, and for the condition AlreadyExistsError, NotFoundError,
+        StaleRecordError.
         """
         new = completed(record)
         if isinstance(new, Pdu | Tor | Blade):
@@ -100,12 +103,16 @@ class RackWriter:
             merged = _merged(new, found.row)
             if isinstance(merged, Pdu | Tor | Blade):
                 self._require_room(transaction, found, merged)
+            if isinstance(merged, Blade) and found.row is not None:
+                before = found.row.record.capacity or Capacity() if isinstance(found.row, Versioned) else None
+                require_capacity(layout, transaction, _blade_of(found), merged.capacity or Capacity(), before=before)
             transaction.view(found.address.table).put(found.address.key, merged, damaged_ok=True)
             for beside, value in self._keys.beside(transaction, part, found.address).items():
                 transaction.view(beside.table).put(beside.key, value, damaged_ok=True)
             return transaction, merged, found.row is None
 
-        transaction, written, is_new = self._keys.chamber.layout.run(work)
+        layout = self._keys.chamber.layout
+        transaction, written, is_new = layout.run(work)
         return WrittenPart(written, transaction.revision, is_new)
 
     def delete(
@@ -113,8 +120,9 @@ class RackWriter:
     ) -> None:
         """Delete a part if the condition holds, a rack under CASCADE with all that is in it, in one commit unless `in_steps`.
 
-        Raises PartsExistError for a rack under RESTRICT that is not empty, EngineLimitError for one that is too large for one
-        commit, and what `write` raises for the condition.
+        Raises PartsExistError for a rack under RESTRICT that is not empty, InUseError for a blade that instances are wanted on,
+        or a rack with one, EngineLimitError for a rack that is too large for one commit, and what `write` raises for the
+        condition.
         """
         if part.kind is PartKind.RACK:
             self._delete_rack(part, condition, delete_policy, in_steps=in_steps)
@@ -123,10 +131,13 @@ class RackWriter:
         def work(transaction: Any) -> None:
             found = self._found(transaction, part)
             require(found.address, condition, revision_of(found.row))
+            if part.kind is PartKind.BLADE:
+                require_capacity(layout, transaction, _blade_of(found), None)
             for address in (found.address, *self._keys.entries(found.address)):
                 transaction.view(address.table).delete(address.key, damaged_ok=True)
 
-        self._keys.chamber.layout.run(work)
+        layout = self._keys.chamber.layout
+        layout.run(work)
 
     def _delete_rack(
         self, part: Part, condition: RevisionCondition, delete_policy: DeletePolicy, *, in_steps: bool
@@ -195,6 +206,11 @@ class RackWriter:
         prefix = self._keys.blades(rack)
         seen = sum(1 for _ in transaction.blades.keys(*prefix, limit=_SIBLINGS_GUARDED_MAX + 1))
         return seen if seen <= _SIBLINGS_GUARDED_MAX else self._keys.chamber.layout.blades.count(*prefix)
+
+
+def _blade_of(found: _Found) -> BladeKey:
+    """A blade as targets name it: by its rack and number, which the keys of both layouts end in."""
+    return BladeKey(*found.address.key[-2:])
 
 
 def _merged(new: R, row: Versioned[Any, Any] | Damaged[Any] | None) -> R:

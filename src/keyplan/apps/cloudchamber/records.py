@@ -17,6 +17,7 @@ __all__ = [
     "Affinity",
     "Blade",
     "BladeDetails",
+    "BladeGuard",
     "BootInfo",
     "BootSource",
     "Capacity",
@@ -319,3 +320,9 @@ class InstanceActual(Message, frozen=True):
     observed_generation: int = 0
     at: int = 0
     message: str = ""
+
+
+class BladeGuard(Message, frozen=True):
+    """How often capacity was taken of a blade. Each commit that takes some writes it, so that no two can at once."""
+
+    placements: int = 0

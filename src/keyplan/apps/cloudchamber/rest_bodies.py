@@ -20,8 +20,10 @@ from keyplan.apps.cloudchamber.stepper import StepperPolicy
 from keyplan.protobuf import Message
 
 __all__ = [
+    "Amounts",
     "BladeEntry",
     "BladeList",
+    "BladeLoadView",
     "Difference",
     "DifferenceList",
     "DifferingField",
@@ -154,6 +156,35 @@ class PlacedInstance(Message, frozen=True):
 class PlacedInstanceList(Message, frozen=True):
     """Instances by workload and name."""
 
+    instances: list[PlacedInstance] = msgspec.field(default_factory=list)
+
+
+class Amounts(Message, frozen=True):
+    """How much of a blade: cores may have a fraction; of accelerators the number of each kind."""
+
+    cores: float = 0.0
+    memory_in_mb: int = 0
+    disk_in_gb: int = 0
+    network_bandwidth_in_mbps: int = 0
+    accelerators: list["AcceleratorCount"] = msgspec.field(default_factory=list)
+
+
+class AcceleratorCount(Message, frozen=True):
+    """A kind of accelerators, and how many."""
+
+    kind: str = ""
+    count: int = 0
+
+
+class BladeLoadView(Message, frozen=True):
+    """What a blade offers, what is taken of it by the instances that are wanted there, and what is free.
+
+    Less than nothing is free where other programs placed instances, or took capacity away, without asking.
+    """
+
+    capacity: Capacity | None = None
+    taken: Amounts | None = None
+    free: Amounts | None = None
     instances: list[PlacedInstance] = msgspec.field(default_factory=list)
 
 

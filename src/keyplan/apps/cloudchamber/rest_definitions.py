@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from keyplan.apps.cloudchamber.conditions import NEW, REQUIRED, RevisionCondition, at_revision
 from keyplan.apps.cloudchamber.inventory_parts import Part, PartKind, PartRecord
 from keyplan.apps.cloudchamber.layout import BLADE_NUMBER_MAX, DEVICE_NUMBER_MAX
-from keyplan.apps.cloudchamber.namespace_store import DeletePolicy, PartsExistError
+from keyplan.apps.cloudchamber.namespace_store import DeletePolicy, InUseError, PartsExistError
 from keyplan.apps.cloudchamber.rack_writer import NoPlaceError, NoRackError, RulesOfRackError
 from keyplan.apps.cloudchamber.readable import DEFAULT_ZONE
 from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Region, Tor, Zone
@@ -136,6 +136,8 @@ def _worded(part: Part) -> Iterator[None]:
             raise RefusedError(412, f"{_named(part)} is not there") from error
         text = f"{_named(part)} is at {actual}, not at {error.facts['expected_revision']}: read it again"
         raise RefusedError(412, text, headers=etag(actual)) from error
+    except InUseError as error:
+        raise RefusedError(409, f"{_named(part)} is in use: {error.facts['problem']}") from error
     except PartsExistError as error:
         raise RefusedError(409, f"{_named(part)} is not empty; ?cascade deletes what is in it, too") from error
     except (InvalidInputError, RulesOfRackError) as error:

@@ -1,26 +1,36 @@
 """Instances of workloads over HTTP (5.4): description, target and actual state, under the document's keys."""
 
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 from keyplan.apps.cloudchamber.layout import InstanceKey, ServedLayout
+from keyplan.apps.cloudchamber.placement import on_chosen_blade
 from keyplan.apps.cloudchamber.records import Instance, InstanceActual, InstanceTarget
 from keyplan.apps.cloudchamber.refusals import RefusedError, not_found, quoted
 from keyplan.apps.cloudchamber.rest_bodies import InstanceCreation, InstanceList, NamedEntry
 from keyplan.apps.cloudchamber.rest_routes import Who, etag, rest
 from keyplan.apps.cloudchamber.rest_stored import ONE_WORKLOAD, WRITES, StoredResource, instance_uri, worded
 from keyplan.apps.cloudchamber.rest_words import IfMatch, IfMatchOrNone, Name
-from keyplan.apps.cloudchamber.workloads import create_instance, delete_instance, list_instances, write_target
+from keyplan.apps.cloudchamber.workloads import (
+    WrittenTarget,
+    create_instance,
+    delete_instance,
+    insert_target,
+    list_instances,
+    write_description,
+    write_target,
+)
 from keyplan.errors import CorruptionError
 from keyplan.operations import PRESENT, Answered, Change, In, Schema, Whole
-from keyplan.protobuf import Message
 
 __all__ = ["Instances"]
-
-M = TypeVar("M", bound=Message)
 
 _INSTANCES: Final = f"{ONE_WORKLOAD}/instances"
 _INSTANCE: Final = f"{_INSTANCES}/{{instance}}"
 _SUBJECT: Final = "{name}/{instance}"
+
+_Place = Annotated[
+    bool, In(form=PRESENT), Schema("choose the blade that it fits best on, in the target's rack where it names one")
+]
 
 
 class Instances(StoredResource):
@@ -46,21 +56,28 @@ class Instances(StoredResource):
         )
 
     @rest("POST", _INSTANCE, Who.WORKLOAD_MODIFIER, 404, 409, 413, **WRITES, change=Change("create instance", _SUBJECT))
-    def create(self, name: Name, instance: Name, records: Whole[InstanceCreation]) -> Answered[str]:
-        """Create an instance: description, target and, when given, actual state."""
+    def create(
+        self, name: Name, instance: Name, records: Whole[InstanceCreation], *, place: _Place = False
+    ) -> Answered[str]:
+        """Create an instance: description, target and, when given, actual state; on a blade where the target names one."""
         with worded("instance", instance):
             workload = self.workload(name)
             if not self.layout.workloads.exists(workload):
                 raise not_found("workload", name.lower())
-            revision = create_instance(
-                self.layout,
-                InstanceKey(workload, instance),
-                records.description or Instance(),
-                records.target or InstanceTarget(),
-                records.actual,
-                needs_workload=True,
-            )
-        return Answered(f"Instance {quoted(instance)} created", headers=etag(revision))
+            key = InstanceKey(workload, instance)
+            description = records.description or Instance()
+
+            def write(target: InstanceTarget) -> WrittenTarget:
+                revision = create_instance(self.layout, key, description, target, records.actual, needs_workload=True)
+                return WrittenTarget(target, revision)
+
+            target = records.target or InstanceTarget()
+            if place:
+                written = on_chosen_blade(self.layout, key, description, target, write)
+                where = f" on blade {written.record.bladeid} in rack {quoted(written.record.rackid)}"
+            else:
+                written, where = write(target), ""
+        return Answered(f"Instance {quoted(instance)} created{where}", headers=etag(written.revision))
 
     @rest("GET", _INSTANCE, Who.LOGGED_IN, 404)
     def read(self, name: Name, instance: Name) -> Answered[Instance]:
@@ -71,7 +88,8 @@ class Instances(StoredResource):
     def update(self, name: Name, instance: Name, record: Whole[Instance], *, expected: IfMatch) -> Answered[Instance]:
         """Replace an instance's description."""
         with worded("instance", instance.lower()):
-            revision = self.update_record("instances", self._key(name, instance), record, expected)
+            key = self._key(name, instance)
+            revision = write_description(self.layout, key, record, expected_revision=expected)
         return Answered(record, headers=etag(revision))
 
     @rest("DELETE", _INSTANCE, Who.WORKLOAD_MODIFIER, 404, 409, change=Change("delete instance", _SUBJECT))
@@ -100,16 +118,32 @@ class Instances(StoredResource):
         change=Change("set target", _SUBJECT),
     )
     def write_target(
-        self, name: Name, instance: Name, record: Whole[InstanceTarget], *, expected: IfMatchOrNone = None
+        self,
+        name: Name,
+        instance: Name,
+        record: Whole[InstanceTarget],
+        *,
+        place: _Place = False,
+        expected: IfMatchOrNone = None,
     ) -> Answered[InstanceTarget]:
-        """Write an instance's target; without If-Match only where there is none yet."""
+        """Write an instance's target; without If-Match only where there is none yet. A blade that it names must have room."""
         with worded("instance", instance.lower()):
             key = self._key(name, instance)
-            if expected is None:
-                return self._first("instance_target", key, record)
+
+            def write(target: InstanceTarget) -> WrittenTarget:
+                if expected is None:
+                    return insert_target(self.layout, key, target)
+                return write_target(self.layout, key, target, expected_revision=expected)
+
             try:
-                written = write_target(self.layout, key, record, expected_revision=expected)
+                if place:
+                    description = self.layout.instances.require(key)
+                    written = on_chosen_blade(self.layout, key, description, record, write)
+                else:
+                    written = write(record)
             except CorruptionError as error:
+                if "advice" not in error.facts:
+                    raise
                 text = f"the target of instance {quoted(instance.lower())} cannot be read: {error.facts['advice']}"
                 raise RefusedError(500, text) from error
         return Answered(written.record, headers=etag(written.revision))
@@ -136,7 +170,7 @@ class Instances(StoredResource):
         with worded("instance", instance.lower()):
             key = self._key(name, instance)
             if expected is None:
-                return self._first("instance_actual", key, record)
+                return self._first_actual(key, record)
             revision = self.update_record("instance_actual", key, record, expected)
         return Answered(record, headers=etag(revision))
 
@@ -155,10 +189,10 @@ class Instances(StoredResource):
             raise not_found("instance", instance.lower())
         return Answered(found.record, headers=etag(found.revision))
 
-    def _first(self, table: str, key: InstanceKey, record: M) -> Answered[M]:
+    def _first_actual(self, key: InstanceKey, record: InstanceActual) -> Answered[InstanceActual]:
         def work(transaction: ServedLayout) -> ServedLayout:
             transaction.instances.require(key)
-            transaction.view(table).insert(key, record)
+            transaction.instance_actual.insert(key, record)
             return transaction
 
         return Answered(record, headers=etag(self.layout.run(work).revision))

@@ -1,6 +1,6 @@
 """Racks and blades over HTTP (5.3): reading, for everybody who is logged in. rest_definitions.py and imports write them.
 
-The last two operations look records up by a secondary index: the original has no such routes.
+The last two operations look records up by an index: the original has no such routes.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ from keyplan.apps.cloudchamber.rest_stored import ONE_RACK, RACKS, blade_uri, in
 from keyplan.apps.cloudchamber.rest_words import Name, number_of_path, one_of
 from keyplan.operations import Answered, In, Schema
 
-__all__ = ["Inventory"]
+__all__ = ["Inventory", "blade_number"]
 
 
 _BLADES: Final = f"{ONE_RACK}/blades"
@@ -65,7 +65,7 @@ class Inventory(Resource):
     @rest("GET", _BLADE, Who.LOGGED_IN, 404)
     def read_blade(self, rack: Name, blade: Name) -> Capacity:
         """Read a blade."""
-        number = _blade_number(blade)
+        number = blade_number(blade)
         found = None if number is None else self.web.racks.blade(rack, number)
         if found is None:
             raise RefusedError(404, f"blade {blade} not found in rack {quoted(rack.lower())}")
@@ -82,10 +82,10 @@ class Inventory(Resource):
         keys = sorted(self._blade_keys(arch, condition))
         return BladeList(blades=[BladeEntry(rack=key.rack, blade=key.blade, uri=blade_uri(key)) for key in keys])
 
-    @rest("GET", f"{_BLADE}/instances", Who.LOGGED_IN, 409, has_slash=True)
+    @rest("GET", f"{_BLADE}/instances", Who.LOGGED_IN, has_slash=True)
     def find_instances(self, rack: Name, blade: Name) -> PlacedInstanceList:
         """List the instances that are wanted on a blade."""
-        number = _blade_number(blade)
+        number = blade_number(blade)
         keys = [] if number is None else self._instance_keys(rack, number)
         return PlacedInstanceList(
             instances=[PlacedInstance(workload=key.workload, name=key.instance, uri=instance_uri(key)) for key in keys]
@@ -104,7 +104,7 @@ class Inventory(Resource):
         return set.intersection(*found)
 
     def _instance_keys(self, rack: str, number: int) -> list[InstanceKey]:
-        with self._indexed().snapshot() as state:
+        with self.layout.snapshot() as state:
             for spelled in dict.fromkeys((rack, rack.lower())):
                 keys = list(state.instances_by_blade.keys(spelled, number))
                 if keys:
@@ -117,8 +117,8 @@ class Inventory(Resource):
         return self.layout
 
 
-def _blade_number(given: str) -> int | None:
-    """The blade's number in a path; None for one that no blade can have. Raises RefusedError (400) for no number."""
+def blade_number(given: str) -> int | None:
+    """Return the blade's number in a path; None for one that no blade can have. Raises RefusedError (400) for no number."""
     number = number_of_path(given)
     return number if 0 <= number <= BLADE_NUMBER_MAX else None
 

@@ -6,7 +6,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from keyplan.apps.cloudchamber.layout import BladeKey, InstanceKey
-from keyplan.apps.cloudchamber.refusals import already_exists, newer_version, not_found
+from keyplan.apps.cloudchamber.placement import NotPlacedError
+from keyplan.apps.cloudchamber.refusals import RefusedError, already_exists, newer_version, not_found, quoted
 from keyplan.apps.cloudchamber.rest_routes import Resource
 from keyplan.errors import AlreadyExistsError, NotFoundError, StaleRecordError
 from keyplan.layout import TableView
@@ -88,6 +89,10 @@ def worded(kind: str, name: str) -> Iterator[None]:
         raise already_exists(kind, name) from error
     except NotFoundError as error:
         raise not_found(kind, name) from error
+    except NotPlacedError as error:
+        workload, instance = quoted(str(error.facts["workload"])), quoted(str(error.facts["instance"]))
+        text = f"instance {instance} of workload {workload} cannot be placed: {error.facts['problem']}"
+        raise RefusedError(409, text) from error
     except StaleRecordError as error:
         if error.facts.get("actual_revision") == 0:
             raise not_found(kind, name) from error

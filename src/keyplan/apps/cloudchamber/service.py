@@ -26,6 +26,7 @@ from keyplan.apps.cloudchamber.rest_definitions import Definitions
 from keyplan.apps.cloudchamber.rest_import import Imports
 from keyplan.apps.cloudchamber.rest_instances import Instances
 from keyplan.apps.cloudchamber.rest_inventory import Inventory
+from keyplan.apps.cloudchamber.rest_loads import Loads
 from keyplan.apps.cloudchamber.rest_routes import CONTRACT, Resource, WebServer, routes_of
 from keyplan.apps.cloudchamber.rest_server import Logs, Sessions
 from keyplan.apps.cloudchamber.rest_stepper import Clock as SimulatedClock
@@ -52,6 +53,7 @@ RESOURCES: Final[tuple[type[Resource], ...]] = (
     Inventory,
     Definitions,
     Imports,
+    Loads,
     Workloads,
     Instances,
     Sessions,

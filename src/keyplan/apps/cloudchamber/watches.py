@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from keyplan.apps.cloudchamber.conditions import Address
 from keyplan.apps.cloudchamber.go_inventory import LISTED
-from keyplan.apps.cloudchamber.layout import LayoutSide
+from keyplan.apps.cloudchamber.layout import GUARDS, LayoutSide
 from keyplan.apps.cloudchamber.namespaces import range_of_tests
 from keyplan.engine import SYSTEM_CLOCK, Engine, Entry, Event, EventKind, KeyRange, Watch
 from keyplan.errors import ConflictError, CorruptionError, EngineUnavailableError
@@ -104,7 +104,7 @@ class RecordWatch:
 def watch_records(
     engine: Engine, bound: BoundLayout, table: str | None, prefix: tuple[Any, ...], *, after: int
 ) -> RecordWatch:
-    """Watch the records of a table that begin with `prefix`, or with None the whole name space, index entries left out.
+    """Watch the records of a table that begin with `prefix`, or with None the whole name space, entries and guards left out.
 
     Production does not show its tests (R14). `after` is a revision, as that of a list: every later change is delivered.
     """
@@ -129,9 +129,9 @@ def _shown(bound: BoundLayout, events: Iterable[Event], hidden: KeyRange | None)
 
 
 def _is_entry(bound: BoundLayout, raw_key: bytes) -> bool:
-    """Tell whether a key only lists or finds a record, which has a key of its own."""
+    """Tell whether a key only lists, finds or guards a record, which has a key of its own."""
     meaning = bound.meaning(raw_key)
-    return meaning.kind is Kind.INDEX_ENTRY or str(meaning.item).startswith(LISTED)
+    return meaning.kind is Kind.INDEX_ENTRY or meaning.item == GUARDS or str(meaning.item).startswith(LISTED)
 
 
 def _record_event(bound: BoundLayout, event: Event) -> RecordEvent:

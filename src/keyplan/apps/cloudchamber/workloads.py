@@ -1,8 +1,12 @@
-"""Instances of workloads: description, target and actual state, created and deleted together (R1), and how far they differ."""
+"""Instances of workloads: description, target and actual state, created and deleted together (R1), and how far they differ.
+
+What is written here fits: a target that names a blade takes its place there in the same commit (placement.py).
+"""
 
 from typing import NamedTuple
 
 from keyplan.apps.cloudchamber.layout import InstanceKey, ServedLayout
+from keyplan.apps.cloudchamber.placement import needs_more, placed
 from keyplan.apps.cloudchamber.records import Instance, InstanceActual, InstanceTarget
 from keyplan.errors import CorruptionError, NotFoundError, StaleRecordError
 from keyplan.layout import Damaged, ExpectedRevision, Versioned
@@ -17,8 +21,10 @@ __all__ = [
     "delete_instance",
     "differences_of",
     "find_orphans",
+    "insert_target",
     "list_instances",
     "read_instance",
+    "write_description",
     "write_target",
 ]
 
@@ -78,14 +84,15 @@ def create_instance(
 ) -> int:
     """Create an instance: description, target and, when given, actual state, in one commit (AC-07). Return its revision.
 
-    Raises AlreadyExistsError; with `needs_workload` NotFoundError when there is no such workload.
+    Raises AlreadyExistsError; with `needs_workload` NotFoundError when there is no such workload; as `placed` does where the
+    target names a blade.
     """
 
     def work(transaction: ServedLayout) -> ServedLayout:
         if needs_workload:
             transaction.workloads.require(key.workload)
         transaction.instances.insert(key, description)
-        transaction.instance_target.insert(key, target)
+        transaction.instance_target.insert(key, placed(chamber, transaction, key, description, target))
         if actual is not None:
             transaction.instance_actual.insert(key, actual)
         return transaction
@@ -125,12 +132,51 @@ def read_instance(chamber: ServedLayout, key: InstanceKey) -> InstanceStates:
         return InstanceStates(state.instances.get(key), state.instance_target.get(key), state.instance_actual.get(key))
 
 
+def write_description(
+    chamber: ServedLayout, key: InstanceKey, description: Instance, *, expected_revision: int | None = None
+) -> int:
+    """Replace an instance's description, damaged or not; return its revision.
+
+    Raises NotFoundError, StaleRecordError; as `placed` does where it needs more than before of the blade that it is on.
+    """
+
+    def work(transaction: ServedLayout) -> ServedLayout:
+        try:
+            before = transaction.instances.get(key)
+        except CorruptionError:
+            before = None
+        transaction.instances.update(key, description, expected_revision=expected_revision, damaged_ok=True)
+        # Why not else: a target that cannot be read keeps nobody from writing the description.
+        if needs_more(description, before):
+            target = transaction.instance_target.get(key) or InstanceTarget()
+            placed(chamber, transaction, key, description, target, before=(before, target))
+        return transaction
+
+    return chamber.run(work).revision
+
+
+def insert_target(chamber: ServedLayout, key: InstanceKey, target: InstanceTarget) -> WrittenTarget:
+    """Write the target of an instance that has none, as other programs may leave it.
+
+    Raises NotFoundError without a description, AlreadyExistsError for one that has a target; as `placed` does.
+    """
+
+    def work(transaction: ServedLayout) -> tuple[ServedLayout, InstanceTarget]:
+        record = placed(chamber, transaction, key, transaction.instances.require(key), target)
+        transaction.instance_target.insert(key, record)
+        return transaction, record
+
+    transaction, record = chamber.run(work)
+    return WrittenTarget(record, transaction.revision)
+
+
 def write_target(
     chamber: ServedLayout, key: InstanceKey, target: InstanceTarget, *, expected_revision: int | None = None
 ) -> WrittenTarget:
     """Replace an instance's target; its generation rises by one when the wish changes, whatever number was given.
 
-    Raises NotFoundError, StaleRecordError; CorruptionError for a target that cannot be read, whose generation nobody knows.
+    Raises NotFoundError, StaleRecordError; CorruptionError for a target that cannot be read, whose generation nobody knows; as
+    `placed` does when it names another blade than before.
     """
 
     def work(transaction: ServedLayout) -> tuple[ServedLayout, InstanceTarget]:
@@ -148,8 +194,12 @@ def write_target(
                 expected_revision=expected_revision,
                 actual_revision=there.revision,
             )
-        same = _with_generation(target, there.record.generation)
-        record = same if same == there.record else _with_generation(target, same.generation + 1)
+        wanted = target
+        if (target.rackid, target.bladeid) != (there.record.rackid, there.record.bladeid):
+            description = transaction.instances.get(key) or Instance()
+            wanted = placed(chamber, transaction, key, description, target, before=(description, there.record))
+        same = _with_generation(wanted, there.record.generation)
+        record = same if same == there.record else _with_generation(wanted, same.generation + 1)
         transaction.instance_target.put(key, record)
         return transaction, record
 
