@@ -12,6 +12,7 @@ import pytest
 import uproot
 
 from keyplan.apps import hepnos
+from keyplan.apps.hepnos import loading
 from keyplan.errors import InvalidInputError
 
 SAMPLES = os.environ.get("KEYPLAN_COFFEA_SAMPLES", "")
@@ -205,6 +206,27 @@ def test_files_of_several_versions_are_one_table(dataset: hepnos.DataSet, tmp_pa
     hepnos.load_parquet(dataset, clash, replace=True)
     assert hepnos.to_awkward(dataset).Muon.tag.to_list()[-1] == [None, None]
     assert len(list(dataset.runs[1].subruns[1].events[8].products("Muon"))) == 1
+
+
+def test_of_two_loaders_that_meet_at_an_event_one_sees_the_other(
+    dataset: hepnos.DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = year(tmp_path / "ours.parquet", [2], pt=lambda event, at: float(event + at))
+    theirs = year(tmp_path / "theirs.parquet", [2], pt=lambda event, at: float(at), tag=lambda event, at: str(event))
+    store = hepnos.store_products
+
+    def beside_another(*arguments: Any, **options: Any) -> int:
+        monkeypatch.setattr(loading, "store_products", store)
+        hepnos.load_parquet(dataset, theirs)  # after our look at the event, and before our write
+        return store(*arguments, **options)
+
+    monkeypatch.setattr(loading, "store_products", beside_another)
+    with pytest.raises(InvalidInputError, match="event 1 1 2 has other rows of Muon already"):
+        hepnos.load_parquet(dataset, ours)
+    with pytest.raises(InvalidInputError, match=r"event nova/2019 1 1 2 has rows in .* load its file again to replace"):
+        dataset.load_table("Muon")
+    hepnos.load_parquet(dataset, ours, replace=True)
+    assert dataset.load_table("Muon", columns=["pt"]).rows["pt"].tolist() == [2.0, 3.0]
 
 
 def test_lists_of_other_lengths_are_a_table_of_their_own(dataset: hepnos.DataSet, tmp_path: Path) -> None:

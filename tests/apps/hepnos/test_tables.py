@@ -1,6 +1,7 @@
 """Tables of several versions are read as their union, each is noted, and what numpy and awkward have comes back equal."""
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -255,9 +256,10 @@ def test_damage_is_told_with_the_product(dataset: hepnos.DataSet) -> None:
         raw = dataset.datastore.raw_product(event.product_id(label, kind).raw)
         assert raw is not None
         hepnos.store_products(dataset, label, kind, ([1], [1], [2]), [raw[:-1]])
-        with pytest.raises(CorruptionError) as told:
-            dataset.load_table(label)
-        assert told.value.facts["product"] == f"nova/2019 1 1 2 {label}#{kind.name}"
+        for load in (partial(dataset.load_table, label), partial(event.load, label, kind)):
+            with pytest.raises(CorruptionError) as told:
+                load()
+            assert told.value.facts["product"] == f"nova/2019 1 1 2 {label}#{kind.name}"
 
 
 def test_a_note_that_is_damaged_or_of_other_columns_is_told(dataset: hepnos.DataSet) -> None:

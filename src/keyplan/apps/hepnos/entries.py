@@ -142,9 +142,8 @@ class Plan(NamedTuple):
             return Rows(kind, counts, kind.fitted(without_needless_options(rows)))
         except TypeMismatchError as error:
             # Why here: a type was found from what the file says of its columns.
-            raise InvalidInputError(
-                source=self.source, problem=f"{label} has other values than its file says"
-            ) from error
+            problem = f"{label} has other values than its file says: {error.facts['problem']}; exclude its columns"
+            raise InvalidInputError(source=self.source, problem=problem) from error
 
 
 def plan_of(

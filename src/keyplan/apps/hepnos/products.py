@@ -11,7 +11,7 @@ from keyplan.apps.hepnos.open_store import OpenStore
 from keyplan.apps.hepnos.operations import checked_mode
 from keyplan.apps.hepnos.product_id import ProductID
 from keyplan.apps.hepnos.types import ProductType, product_type, type_of_value
-from keyplan.errors import InvalidInputError
+from keyplan.errors import CorruptionError, InvalidInputError
 
 __all__ = ["Container"]
 
@@ -73,13 +73,16 @@ class Container(ABC):
         """Return the product of this label and type, or `default`; `missing="raise"`: MissingError.
 
         `source`: a prefetcher or preloaded products. A product of another type under the label is another product. Raises
-        CorruptionError when the stored bytes are none of the type.
+        CorruptionError, which names the product, when the stored bytes are none of the type.
         """
         kind = product_type(type)
         raw_key = self.item + product_suffix(label, kind.name)
         raw = (self.datastore if source is None else source).raw_product(raw_key)
         if raw is not None:
-            return kind.decode(raw)
+            try:
+                return kind.decode(raw)
+            except CorruptionError as error:
+                raise CorruptionError(**error.facts, product=f"{self.path} {label}#{kind.name}") from error
         if missing == "raise":
             raise MissingError(table="products", key=f"{self.path} {label}#{kind.name}")
         return default
