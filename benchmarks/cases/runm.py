@@ -29,10 +29,21 @@ from keyplan.apps.runm.wire_table import messages
 from keyplan.store import index_entries_of
 from tests.servers.etcd import EtcdServer, why_no_etcd
 
-__all__ = ["calling", "echoing", "measure", "serving_process"]
+__all__ = [
+    "PARTITION",
+    "PROJECT",
+    "SERVE",
+    "calling",
+    "echoing",
+    "filled",
+    "given_object",
+    "measure",
+    "object_uuid",
+    "serving_process",
+]
 
-_PARTITION: Final = UUID("d79706e01fbd4e48aae89209061cdb71")
-_PROJECT: Final = "proj0"
+PARTITION: Final = UUID("d79706e01fbd4e48aae89209061cdb71")
+PROJECT: Final = "proj0"
 _IMAGE: Final = {"code_filter": {"code": "runm.image"}}
 _IN_FLIGHT: Final = 32
 _CALLS: Final = {1: 2_000, _IN_FLIGHT: 6_000}
@@ -49,12 +60,12 @@ def measure(extent: Extent) -> Iterator[Result]:
             continue
         for size in [size for size in extent.sizes if size <= 100_000]:
             with ExitStack() as stack:
-                url = _filled(engine, size, stack)
+                url = filled(engine, size, stack)
                 serving = stack.enter_context(serving_process(url))
                 yield from _measured(extent, engine, size, serving, stack)
 
 
-_SERVE: Final = "from keyplan.cli.start import run; run()"
+SERVE: Final = "from keyplan.cli.start import run; run()"
 _SERVE_OPTIONS: Final = ("--listen", "127.0.0.1:0", "--no-register")
 
 
@@ -79,8 +90,8 @@ class Echo(NamedTuple):
 
 def _measured(extent: Extent, engine: str, size: int, serving: Serving, stack: ExitStack) -> Iterator[Result]:
     host, _, port = serving.address.rpartition(":")
-    client = stack.enter_context(RunmClient(Connection(host, int(port), "bench", _PROJECT, _PARTITION.hex)))
-    answer_bytes = client.metadata.object_get_by_uuid(uuid=_uuid(0).hex).ByteSize()
+    client = stack.enter_context(RunmClient(Connection(host, int(port), "bench", PROJECT, PARTITION.hex)))
+    answer_bytes = client.metadata.object_get_by_uuid(uuid=object_uuid(0).hex).ByteSize()
     echo = stack.enter_context(echoing(answer_bytes))
     workers = stack.enter_context(ThreadPoolExecutor(_IN_FLIGHT))
     for in_flight, calls in _CALLS.items():
@@ -89,7 +100,9 @@ def _measured(extent: Extent, engine: str, size: int, serving: Serving, stack: E
             f"{engine}, {in_flight} in flight",
             against=f"bare grpcio, {answer_bytes} bytes",
             subject=calling(
-                workers, in_flight, lambda number: client.metadata.object_get_by_uuid(uuid=_uuid(number % size).hex)
+                workers,
+                in_flight,
+                lambda number: client.metadata.object_get_by_uuid(uuid=object_uuid(number % size).hex),
             ),
             comparator=calling(workers, in_flight, lambda _: echo.call(b"")),
             operations=extent.operations(calls),
@@ -102,7 +115,9 @@ def _measured(extent: Extent, engine: str, size: int, serving: Serving, stack: E
         "runm-create",
         f"{engine}, {_IN_FLIGHT} in flight",
         against="bare grpcio",
-        subject=calling(workers, _IN_FLIGHT, lambda _: client.metadata.object_create(object=_given(next(numbers)))),
+        subject=calling(
+            workers, _IN_FLIGHT, lambda _: client.metadata.object_create(object=given_object(next(numbers)))
+        ),
         comparator=calling(workers, _IN_FLIGHT, lambda _: echo.call(b"")),
         operations=extent.operations(_CREATES[engine]),
         rounds=extent.rounds,
@@ -183,7 +198,7 @@ def _item(one: Property) -> dict[str, str]:
 
 def _find_request(given: dict[str, Any]) -> bytes:
     request = messages.ObjectFindRequest(
-        session={"user": "bench", "project": _PROJECT, "partition": _PARTITION.hex},
+        session={"user": "bench", "project": PROJECT, "partition": PARTITION.hex},
         options={"limit": given.pop("limit", 0)},
         any=[{"object_type_filter": _IMAGE, **given}],
     )
@@ -224,7 +239,7 @@ def _deletes(client: RunmClient, made: Iterator[int]) -> list[float]:
     figures = []
     pending = list(made)
     for start in range(0, len(pending), _DELETED_AT_ONCE):
-        uuids = [_uuid(number).hex for number in pending[start : start + _DELETED_AT_ONCE]]
+        uuids = [object_uuid(number).hex for number in pending[start : start + _DELETED_AT_ONCE]]
         begun = perf_counter()
         client.metadata.object_delete_by_uuids(uuids=uuids)
         figures.append((perf_counter() - begun) * 1_000)
@@ -253,7 +268,8 @@ def calling(workers: ThreadPoolExecutor, in_flight: int, call: Callable[[int], o
 # ---- what is measured ----------------------------------------------------------------------------------------------------
 
 
-def _uuid(number: int) -> UUID:
+def object_uuid(number: int) -> UUID:
+    """The UUID of an object."""
     # Why multiplied: UUIDs of clients come in no order.
     return UUID(int=(number + 1) * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128)
 
@@ -267,17 +283,18 @@ def _object(number: int, size: int) -> Object:
         "serial": f"s{number % groups}",
     }
     return Object(
-        _PARTITION,
+        PARTITION,
         "runm.image",
-        _uuid(number),
+        object_uuid(number),
         f"image-{number % groups:06}-{number}",
-        _PROJECT,
+        PROJECT,
         tuple(Property(key, value) for key, value in properties.items()),
         ("all", f"t{number % groups}"),
     )
 
 
-def _given(number: int) -> dict[str, Any]:
+def given_object(number: int) -> dict[str, Any]:
+    """A new object, as a client gives it."""
     record = _object(number, 1_000_000)
     return {
         "partition": record.partition.hex,
@@ -290,7 +307,7 @@ def _given(number: int) -> dict[str, Any]:
     }
 
 
-def _filled(engine: str, size: int, stack: ExitStack) -> str:
+def filled(engine: str, size: int, stack: ExitStack) -> str:
     """The URL of a store with so many objects, loaded at once; the service finds the note that its indexes are kept."""
     if engine == "etcd":
         url = stack.enter_context(EtcdServer()).url
@@ -301,7 +318,7 @@ def _filled(engine: str, size: int, stack: ExitStack) -> str:
         assert serving.address  # the keys of the first start are written
     with keyplan.open(url) as store:
         runm = Runm(store)
-        runm.partitions.insert(_PARTITION, Partition(_PARTITION, "bench"))
+        runm.partitions.insert(PARTITION, Partition(PARTITION, "bench"))
         table = Runm.bound().table("objects")
         pairs: dict[bytes, bytes] = {}
         for number in range(size):
@@ -314,7 +331,7 @@ def _filled(engine: str, size: int, stack: ExitStack) -> str:
 
 def serving_process(url: str) -> AbstractContextManager[Serving]:
     """A process that serves the store."""
-    return _process("-c", _SERVE, "runm", "serve", "--store", url, *_SERVE_OPTIONS)
+    return _process("-c", SERVE, "runm", "serve", "--store", url, *_SERVE_OPTIONS)
 
 
 @contextmanager

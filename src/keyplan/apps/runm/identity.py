@@ -4,6 +4,7 @@ Pure: rulings S8, S13, S19, S20, S24 and S26.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
@@ -21,8 +22,10 @@ __all__ = [
     "checked_code",
     "checked_object",
     "checked_uuid",
+    "decorated_object",
     "parsed_uuid",
     "partition_name_problem",
+    "require_key_lengths",
     "spelled_project",
 ]
 
@@ -83,25 +86,36 @@ def partition_name_problem(runm: BoundLayout, name: str) -> str:
 
 def checked_object(runm: BoundLayout, record: Object, object_type: ObjectType) -> Object:
     """Return the object as it is to be stored: each tag once. Raises RefusedError before anything is written."""
-    _check_place(record, object_type)
-    keys = [one.key for one in record.properties]
-    if len(set(keys)) < len(keys):
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise invalid(f"two properties have the same key: {property_named(twice)}.")
-    tags = tuple(dict.fromkeys(record.tags))
-    if len(keys) + len(tags) > DECORATIONS_MAX:
-        raise invalid(f"an object has at most {DECORATIONS_MAX} properties and tags together.")
-    kept = Object(
-        record.partition, record.object_type, record.uuid, record.name, record.project, record.properties, tags
-    )
+    kept = decorated_object(record, object_type)
     table = runm.table("objects")
     try:
-        longest = max((len(raw_key) for raw_key in index_entries_of(table, kept.uuid, kept)), default=0)
+        raw_keys = index_entries_of(table, kept.uuid, kept)
     except RecordError as error:
         raise _unfit(table, kept, error) from error
+    require_key_lengths(raw_keys)
+    return kept
+
+
+def decorated_object(record: Object, object_type: ObjectType) -> Object:
+    """Return the object with each tag once, whose keys are still to be looked at. Raises RefusedError."""
+    _check_place(record, object_type)
+    properties, tags = record.properties, record.tags
+    if len({one.key for one in properties}) < len(properties):
+        keys = [one.key for one in properties]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise invalid(f"two properties have the same key: {property_named(twice)}.")
+    if len(set(tags)) < len(tags):
+        record = structs.replace(record, tags=tuple(dict.fromkeys(tags)))
+    if len(properties) + len(record.tags) > DECORATIONS_MAX:
+        raise invalid(f"an object has at most {DECORATIONS_MAX} properties and tags together.")
+    return record
+
+
+def require_key_lengths(raw_keys: Iterable[bytes]) -> None:
+    """Raise RefusedError, INVALID_ARGUMENT, for index keys of an object of which one is too long."""
+    longest = max(map(len, raw_keys), default=0)
     if longest > KEY_BYTES_MAX:
         raise invalid(f"an index key of the object would have {longest} bytes; at most {KEY_BYTES_MAX} are allowed.")
-    return kept
 
 
 def _check_place(record: Object, object_type: ObjectType) -> None:

@@ -21,7 +21,7 @@ from keyplan.apps.runm.patterns import has_match
 from keyplan.apps.runm.records import Property
 from keyplan.apps.runm.refusal import invalid
 
-__all__ = ["SCHEMA_BYTES_MAX", "checked_schema", "property_violations", "violations"]
+__all__ = ["SCHEMA_BYTES_MAX", "PropertyCheck", "SchemaCheck", "checked_schema", "property_check", "violations"]
 
 SCHEMA_BYTES_MAX: Final = 256 << 10
 """Why: a definition is read for every search that looks at permissions, and etcd takes 1.5 MiB in all."""
@@ -49,35 +49,60 @@ def checked_schema(text: str) -> Any:
     return schema
 
 
+class SchemaCheck:
+    """A schema that documents are held against, any number of them; for all threads."""
+
+    def __init__(self, schema: Any) -> None:
+        self._validator = _Validator(schema, format_checker=FORMATS, registry=Registry())
+
+    def violations(self, document: Any) -> list[str]:
+        """Return what is wrong with a document, a line `<pointer>: <reason>` each; empty when it fits.
+
+        Raises RefusedError, INVALID_ARGUMENT, for a schema that refers to what is not in it.
+        """
+        _references_left.set(_REFERENCES_MAX)
+        try:
+            return list(_lines(self._validator.iter_errors(document)))
+        except (Unresolvable, RecursionError) as error:
+            raise invalid("the definition's schema refers to what is not in it, or without end.") from error
+        except ValueError as error:
+            raise invalid("the definition's schema has an expression that cannot be matched in linear time.") from error
+
+
 def violations(schema: Any, document: Any) -> list[str]:
-    """Return what is wrong with a document, a line `<pointer>: <reason>` each; empty when it fits.
-
-    Raises RefusedError, INVALID_ARGUMENT, for a schema that refers to what is not in it.
-    """
-    validator = _Validator(schema, format_checker=FORMATS, registry=Registry())
-    _references_left.set(_REFERENCES_MAX)
-    try:
-        return list(_lines(validator.iter_errors(document)))
-    except (Unresolvable, RecursionError) as error:
-        raise invalid("the definition's schema refers to what is not in it, or without end.") from error
-    except ValueError as error:
-        raise invalid("the definition's schema has an expression that cannot be matched in linear time.") from error
+    """Return what is wrong with one document, as `SchemaCheck` does."""
+    return SchemaCheck(schema).violations(document)
 
 
-def property_violations(schema: Any, properties: Iterable[Property]) -> list[str]:
-    """Return what is wrong with an object's properties under the sub-schema `properties` of a definition.
+class PropertyCheck:
+    """The sub-schema `properties` of a definition, which the properties of objects are held against; for all threads.
 
     Values are texts; each is compared as the scalar that the schema declares for its key, where it spells one (ruling S28).
     """
-    own = schema.get("properties", {}).get("properties") if isinstance(schema, dict) else None
-    if not isinstance(own, dict):
-        return []
-    declared = own.get("properties")
-    kinds = declared if isinstance(declared, dict) else {}
-    document = {one.key: _scalar(one.value, kinds.get(one.key)) for one in properties}
-    # Why: the sub-schema may refer to definitions of the whole.
-    whole = {name: value for name, value in schema.items() if name in {"definitions", "$schema"}}
-    return [f"properties{line}" for line in violations({**whole, "allOf": [own]}, document)]
+
+    def __init__(self, schema: Any) -> None:
+        own = schema.get("properties", {}).get("properties") if isinstance(schema, dict) else None
+        self._check: SchemaCheck | None = None
+        if not isinstance(own, dict):
+            return
+        declared = own.get("properties")
+        self._kinds = declared if isinstance(declared, dict) else {}
+        # Why: the sub-schema may refer to definitions of the whole.
+        whole = {name: value for name, value in schema.items() if name in {"definitions", "$schema"}}
+        self._check = SchemaCheck({**whole, "allOf": [own]})
+
+    def violations(self, properties: Iterable[Property]) -> list[str]:
+        """Return what is wrong with an object's properties. Raises RefusedError as `SchemaCheck` does."""
+        if self._check is None:
+            return []
+        document = {one.key: _scalar(one.value, self._kinds.get(one.key)) for one in properties}
+        return [f"properties{line}" for line in self._check.violations(document)]
+
+
+@lru_cache(maxsize=64)
+def property_check(text: str) -> PropertyCheck:
+    """Return how properties are held against the schema that a text spells. Raises RefusedError as `checked_schema` does."""
+    return PropertyCheck(checked_schema(text))
 
 
 def _scalar(text: str, declared: Any) -> Any:

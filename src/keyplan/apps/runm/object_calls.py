@@ -20,6 +20,7 @@ from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import Object, ObjectTypeScope, Property
 from keyplan.apps.runm.refusal import invalid, missing, not_found, property_named
 from keyplan.apps.runm.search import OBJECT_FIELDS, search
+from keyplan.apps.runm.warm_creates import warm_create
 from keyplan.apps.runm.warm_gets import WarmGetByName, WarmGetByUuid
 from keyplan.apps.runm.wire_table import messages
 from keyplan.errors import InvalidKeyError
@@ -100,6 +101,9 @@ def object_find(call: CheckedCall) -> Iterator[Any]:
 
 @performs(MetadataOperations, checks_session=True)
 def object_create(call: GivenCall) -> Any:
+    made = warm_create(call)
+    if made is not None:
+        return made
     # Why the session is checked here: in the transaction, with what the object is checked against, it takes no round trip.
     deployment, request = call.deployment, call.request
     given = request.object

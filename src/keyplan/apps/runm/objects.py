@@ -1,6 +1,7 @@
 """Objects one by one: made, read and changed with their index entries, each in one guarded commit."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from msgspec import structs
@@ -8,11 +9,11 @@ from msgspec import structs
 from keyplan.apps.runm.definitions import definition_at
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State, Stored, generation_of
 from keyplan.apps.runm.identity import checked_object
-from keyplan.apps.runm.json_schema import checked_schema, property_violations
+from keyplan.apps.runm.json_schema import property_check
 from keyplan.apps.runm.kept_rules import rules_in
 from keyplan.apps.runm.permission import PropertyRules, Reader, changed_keys
 from keyplan.apps.runm.read_ahead import Scope, fallbacks_of
-from keyplan.apps.runm.records import Object, ObjectDefinition, ProviderRecord
+from keyplan.apps.runm.records import Object, ProviderRecord
 from keyplan.apps.runm.refusal import RefusedError, already_exists, denied, invalid, missing, not_found, property_named
 from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.start import is_untouched_default
@@ -22,7 +23,17 @@ from keyplan.grpc_status import GrpcStatus
 from keyplan.layout import BoundLayout, TableView
 from keyplan.store import Backoff, KeyRef
 
-__all__ = ["RulesByScope", "create", "created", "get", "stored_objects", "sub_types_or_errors", "update"]
+__all__ = [
+    "CreationTerms",
+    "RulesByScope",
+    "create",
+    "created",
+    "creation_terms",
+    "get",
+    "stored_objects",
+    "sub_types_or_errors",
+    "update",
+]
 
 _NAME_INDEXES = ("objects_by_name", "objects_by_project_and_name")
 
@@ -96,6 +107,27 @@ def created(deployment: Deployment, work: Callable[[State], Stored], *refs: KeyR
         raise already_exists("object already exists.") from error
 
 
+class CreationTerms(NamedTuple):
+    """What objects must fit that one caller makes in one place. `schema` is that of their definition, if it is enforced."""
+
+    rules: PropertyRules
+    schema: str | None
+
+    def require(self, record: Object) -> None:
+        """Raise RefusedError: PERMISSION_DENIED for a property that is not the caller's, INVALID_ARGUMENT by the schema."""
+        self.rules.require_writable([one.key for one in record.properties])
+        _require_fitting(self.schema, record)
+
+
+def creation_terms(deployment: Deployment, state: State, caller: Caller, scope: Scope, project: str) -> CreationTerms:
+    """Return what new objects of a scope and a project must fit. Raises RefusedError where the partition is gone."""
+    assert scope.partition is not None
+    if not state.within(caller.bounds).partitions.exists(scope.partition):
+        raise missing(f"Partition {scope.partition.hex} not found")
+    rules = RulesByScope(state, caller.reader).of_scope(scope, project)
+    return CreationTerms(rules, _enforced_schema(deployment, state, scope))
+
+
 def create(
     deployment: Deployment, state: State, caller: Caller, record: Object, *, provider: ProviderRecord | None = None
 ) -> Stored:
@@ -106,12 +138,8 @@ def create(
     """
     caller.require_place(record)
     kept = checked_object(deployment.bound, record, deployment.required_type(record.object_type))
-    if not state.within(caller.bounds).partitions.exists(kept.partition):
-        raise missing(f"Partition {kept.partition.hex} not found")
     scope = Scope(kept.partition, kept.object_type, provider.provider_type if provider else "")
-    rules = RulesByScope(state, caller.reader).of_scope(scope, kept.project)
-    rules.require_writable([one.key for one in kept.properties])
-    _check_definition(deployment, state, kept)
+    creation_terms(deployment, state, caller, scope, kept.project).require(kept)
     state.runm.objects.insert(kept.uuid, kept)
     if provider is not None:
         state.beside.providers.put(kept.uuid, provider)
@@ -146,7 +174,7 @@ def update(
             if generation not in {0, stored.generation}:
                 raise RefusedError(GrpcStatus.ABORTED, "the object is at another generation.")
             new = _changed(deployment, stored.record, rules, change)
-            _check_definition(deployment, state, new)
+            _require_fitting(_enforced_schema(deployment, state, Scope(new.partition, new.object_type)), new)
             state.runm.objects.update(uuid, new)
             commit = _with_name_entry(deployment.bound, transaction.collected(), new)
             transaction.close()
@@ -176,26 +204,24 @@ def _changed(deployment: Deployment, old: Object, rules: PropertyRules, change: 
     return checked_object(deployment.bound, kept, deployment.required_type(old.object_type))
 
 
-def _check_definition(deployment: Deployment, state: State, record: Object) -> None:
-    """Hold properties against the definition of their partition and type, or of their type, if somebody has set one (4.4)."""
+def _enforced_schema(deployment: Deployment, state: State, scope: Scope) -> str | None:
+    """The schema of the definition of a partition and type, or of the type, if one was set and is enforced."""
     if not deployment.rulings.has_enforced_definitions:
-        return
-    definition = _explicit(state, record)
-    if definition is None:
-        return
-    wrong = property_violations(checked_schema(definition.schema), record.properties)
+        return None
+    for candidate in fallbacks_of(Scope(scope.partition, scope.object_type)):
+        definition = definition_at(state.runm, candidate)
+        if definition is not None:
+            return None if is_untouched_default(definition) else definition.schema
+    return None
+
+
+def _require_fitting(schema: str | None, record: Object) -> None:
+    """Hold properties against a definition (4.4). Raises RefusedError, INVALID_ARGUMENT."""
+    wrong = () if schema is None else property_check(schema).violations(record.properties)
     if wrong:
         raise invalid(
             "\n".join(["the object's properties do not fit their definition:", *(f"- {one}" for one in wrong)])
         )
-
-
-def _explicit(state: State, record: Object) -> ObjectDefinition | None:
-    for scope in fallbacks_of(Scope(record.partition, record.object_type)):
-        definition = definition_at(state.runm, scope)
-        if definition is not None:
-            return None if is_untouched_default(definition) else definition
-    return None
 
 
 def _with_name_entry(bound: BoundLayout, commit: Commit, record: Object) -> Commit:

@@ -60,6 +60,8 @@ class ReadAhead:
         """What warm_gets.py knows of sessions, which it checks itself."""
         self.rules: dict[Any, Any] = {}
         """What kept_rules.py has made of definitions, which it checks itself."""
+        self.creators: dict[Any, Any] = {}
+        """What warm_creates.py knows of who makes objects where, each with the guards of it."""
         self._partitions: dict[str, UUID] = {}
         self._scopes: dict[UUID, tuple[Scope, ...]] = {}
         self._definitions: dict[Scope, UUID] = {}
