@@ -18,10 +18,10 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from keyplan.access import AccessFile, PrincipalChange
-from keyplan.audit_log import REVISIONS_MAX, Asker, AuditLog, Event, Notice
+from keyplan.audit_log import REVISIONS_MAX, Asker, Event, Notice
 from keyplan.engine import (
     SYSTEM_CLOCK,
     Capability,
@@ -42,6 +42,7 @@ from keyplan.server.logs import LOGGER
 
 __all__ = [
     "REFUSALS_MAX",
+    "AuditLines",
     "NotedChange",
     "NotingEngine",
     "ServiceAudit",
@@ -69,10 +70,20 @@ def asker_of(caller: Caller | None, address: str) -> Asker:
     return Asker(caller.name, caller.known_by, address)
 
 
+class AuditLines(Protocol):
+    """What lines of an audit log are asked of: the log, or another process that writes it."""
+
+    def append(self, event: Event, **fields: Any) -> "Future[int]":
+        """Have a line written, as `AuditLog.append` does."""
+        ...
+
+
 class NotedChange:
     """A change that is being made, and what is known of it so far."""
 
-    def __init__(self, log: AuditLog, facts: Mapping[str, Any], subject_of: Callable[[Mapping[str, Any]], str]) -> None:
+    def __init__(
+        self, log: AuditLines, facts: Mapping[str, Any], subject_of: Callable[[Mapping[str, Any]], str]
+    ) -> None:
         self._log = log
         self._facts = dict(facts)
         self._subject_of = subject_of
@@ -195,7 +206,7 @@ _NOTHING: Final = nullcontext(None)
 class ServiceAudit:
     """How one service notes its changes; without a log they are made, and nothing is noted."""
 
-    def __init__(self, service: str = "", log: AuditLog | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, service: str = "", log: AuditLines | None = None, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._service = service
         self.log = log
         self._refusals: Allowances[str] = Allowances(
@@ -344,7 +355,7 @@ def _code_of(error: BaseException) -> str:
     return "internal_error"
 
 
-def note_access_file(log: AuditLog, file: AccessFile) -> None:
+def note_access_file(log: AuditLines, file: AccessFile) -> None:
     """Have a line written for each principal that comes, goes or changes in an access file, before that counts.
 
     Who changed the file, the system knows; the lines say what the server took in, and when.

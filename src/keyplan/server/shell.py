@@ -10,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from keyplan.audit_log import AuditLogOperations, AuditRecord
+from keyplan.audit_log import AuditLog, AuditLogOperations, AuditRecord
 from keyplan.engine import Area, KeyRange
 from keyplan.errors import InvalidInputError
 from keyplan.operations import (
@@ -140,7 +140,7 @@ class Shell(ShellOperations):
 
     def audit_log(self, *, after: int = 0, limit: int = 100) -> list[AuditRecord]:
         log = self._context.audit.log
-        if log is None:
+        if not isinstance(log, AuditLog):
             raise AnswerError(404, "not_found", "this server keeps no audit log: it was started without --audit-log")
         try:
             return log.lines_behind(after, limit=limit)

@@ -75,7 +75,7 @@ def test_figures_count_calls_by_name_and_status() -> None:
     deployment, figures = Deployment(Store(MemoryEngine())), Figures()
     ensure_started(deployment)
     with (
-        figures_served(figures, "127.0.0.1:0") as address,
+        figures_served(figures.registry, "127.0.0.1:0") as address,
         serving(deployment, Listening(("127.0.0.1:0",)), figures=figures) as running,
     ):
         client = Client(running.addresses[0])
@@ -101,5 +101,5 @@ def test_figures_count_calls_by_name_and_status() -> None:
         figures.tell_store(False)
         assert "keyplan_runm_store_answers 0.0" in page()
         client.close()
-        with pytest.raises(InvalidInputError, match="cannot be listened on"), figures_served(figures, address):
+        with pytest.raises(InvalidInputError, match="cannot be listened on"), figures_served(figures.registry, address):
             pass

@@ -62,6 +62,7 @@ def serve(
     """
     # Why here: grpc, protobuf and the server take half a second, which the other commands do without.
     from keyplan.apps.runm.process import ServeChoices, ended_in_time, run_server  # noqa: PLC0415
+    from keyplan.apps.runm.process_group import run_group  # noqa: PLC0415
 
     choices = ServeChoices(
         access=own.access,
@@ -82,7 +83,10 @@ def serve(
     settings = ServeSettings.of(flags, os.environ, store=store)
     stop = Event()
     with ended_in_time(stop):
-        run_server(settings, choices, stop, announce=_announce)
+        if own.processes == 1:
+            run_server(settings, choices, stop, announce=_announce)
+        elif not run_group(settings, choices, own.processes, stop, announce=_announce):
+            raise typer.Exit(_FOUND)
 
 
 @app.command()

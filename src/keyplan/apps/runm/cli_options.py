@@ -56,6 +56,10 @@ class ServeOptions(NamedTuple):
         str | None,
         typer.Option("--metrics-listen", metavar="HOST:PORT", help="Give figures for Prometheus there, over HTTP."),
     ] = None
+    processes: Annotated[
+        int,
+        typer.Option("--processes", metavar="N", min=1, max=64, help="Serve by so many processes behind one port."),
+    ] = 1
     object_type: ObjectTypeOption = None
     provider_type: Annotated[
         list[str] | None,

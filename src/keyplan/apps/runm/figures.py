@@ -61,14 +61,14 @@ class Figures:
 
 
 @contextmanager
-def figures_served(figures: Figures, address: str) -> Generator[str, None, None]:
+def figures_served(registry: CollectorRegistry, address: str) -> Generator[str, None, None]:
     """Give the figures over HTTP at an address HOST:PORT for the length of a block; port 0 takes any. Gives the address.
 
     Raises InvalidInputError when it cannot be listened on.
     """
     host, _, port = address.rpartition(":")
     try:
-        server, thread = start_http_server(int(port), addr=host.strip("[]"), registry=figures.registry)
+        server, thread = start_http_server(int(port), addr=host.strip("[]"), registry=registry)
     except (OSError, OverflowError, ValueError) as error:
         raise InvalidInputError(source="--metrics-listen", problem=f"{address} cannot be listened on") from error
     try:

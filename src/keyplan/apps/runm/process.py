@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from keyplan.access import AccessFile, idle_grants
 from keyplan.apps.runm.deployment import Deployment, Rulings
 from keyplan.apps.runm.figures import Figures, figures_served
+from keyplan.apps.runm.group_member import Member
 from keyplan.apps.runm.identity import checked_code
 from keyplan.apps.runm.logs import LOGGER, set_up_logging, set_up_registry_logging
 from keyplan.apps.runm.records import ObjectType, ProviderType
@@ -31,7 +32,7 @@ from keyplan.server import ServiceAudit, Token, note_access_file, read_tokens, t
 from keyplan.signals import call_from_signal, told_by_signals, wait_for
 from keyplan.store import Store
 
-__all__ = ["ServeChoices", "ended_in_time", "run_server"]
+__all__ = ["ServeChoices", "audited", "ended_in_time", "run_server", "set_up_logs"]
 
 T = TypeVar("T")
 
@@ -63,12 +64,17 @@ class ServeChoices:
 
 
 def run_server(
-    settings: ServeSettings, choices: ServeChoices, stop: Event, *, announce: Callable[[str], object]
+    settings: ServeSettings,
+    choices: ServeChoices,
+    stop: Event,
+    *,
+    announce: Callable[[str], object],
+    member: Member | None = None,
 ) -> None:
     """Serve until a signal comes or `stop` is set; return when calls have ended and the endpoint is out of the registry.
 
-    Raises InvalidInputError, for an address that others can reach without tokens too; EngineError when the store cannot be
-    reached in time.
+    `member` is what a process has that serves beside others. Raises InvalidInputError, for an address that others can reach
+    without tokens too; EngineError when the store cannot be reached in time.
     """
     tokens = _tokens(choices.tokens)
     access = _access(choices, tokens)
@@ -77,14 +83,12 @@ def run_server(
         raise InvalidInputError(source="--tls-client-ca", problem=problem)
     _require_safe(settings.addresses, tokens, is_open=choices.is_open_to_anyone or access is not None)
     _require_codes([*choices.object_types, *choices.provider_types])
-    _set_up_logs(settings)
+    set_up_logs(settings)
     if access is not None:
         _tell_idle_grants(access)
     # Why signals first: one that comes during the start ends it in order, too.
     with told_by_signals(stop, logger=LOGGER), ExitStack() as stack:
-        audit = (
-            ServiceAudit() if choices.audit_log is None else stack.enter_context(_audited(choices, choices.audit_log))
-        )
+        audit = _audit(choices, member, stack)
         if access is not None and audit.log is not None:
             note_access_file(audit.log, access)
         keys = KeysOnDemand.of_environment(os.environ)
@@ -104,26 +108,20 @@ def run_server(
         _insisted(ensure, settings.connect_timeout_seconds, stop)
         for name, state in unreadable_indexes(deployment).items():
             LOGGER.warning("%s is %s: searches do without it until `keyplan runm reindex` was run", name, state)
-        listening = Listening(settings.addresses, settings.certificate, choices.tls_client_authority)
+        listening = Listening(
+            settings.addresses, settings.certificate, choices.tls_client_authority, is_shared=member is not None
+        )
         figures = Figures() if choices.metrics_listen is not None else None
-        if figures is not None and choices.metrics_listen is not None:
-            stack.enter_context(figures_served(figures, choices.metrics_listen))
+        if figures is not None and member is not None:
+            member.give_figures(figures.registry)
+        elif figures is not None and choices.metrics_listen is not None:
+            stack.enter_context(figures_served(figures.registry, choices.metrics_listen))
         running = stack.enter_context(
             serving(deployment, listening, tokens, access=access, audit=audit, figures=figures)
         )
-        if choices.is_registered:
+        if choices.is_registered and (member is None or member.is_first):
             # Invariant: entered after the server, and so taken out before it stops: nobody is sent here any more.
-            registry = settings.registry
-            entry = registered(
-                partial(_opened, registry.store) if registry.store else lambda: store,
-                is_own=registry.store is not None,
-                prefix=registry.prefix,
-                service=settings.service_name,
-                addresses=running.addresses[:1],
-                lease_seconds=registry.lease_seconds,
-                connect_timeout_seconds=registry.connect_timeout_seconds,
-            )
-            stack.enter_context(entry)
+            stack.enter_context(_entered(settings, store, running.addresses[:1]))
         look = partial(store.engine.value, deployment.bound.root)  # Why: any key; it is the answer that counts.
 
         def tell(answers: bool) -> None:  # noqa: FBT001  # Why: what it is called with is its only word.
@@ -135,6 +133,19 @@ def run_server(
         for address in running.addresses:
             announce(address)
         wait_for(stop)
+
+
+def _entered(settings: ServeSettings, store: Store, addresses: Sequence[str]) -> AbstractContextManager[None]:
+    registry = settings.registry
+    return registered(
+        partial(_opened, registry.store) if registry.store else lambda: store,
+        is_own=registry.store is not None,
+        prefix=registry.prefix,
+        service=settings.service_name,
+        addresses=addresses,
+        lease_seconds=registry.lease_seconds,
+        connect_timeout_seconds=registry.connect_timeout_seconds,
+    )
 
 
 @contextmanager
@@ -160,8 +171,14 @@ def ended_in_time(stop: Event, seconds: float = _END_SECONDS_MAX) -> Generator[N
         over.set()
 
 
+def _audit(choices: ServeChoices, member: Member | None, stack: ExitStack) -> ServiceAudit:
+    if choices.audit_log is None:
+        return ServiceAudit()
+    return stack.enter_context(audited(choices, choices.audit_log)) if member is None else ServiceAudit("runm", member)
+
+
 @contextmanager
-def _audited(choices: ServeChoices, path: Path) -> Generator[ServiceAudit, None, None]:
+def audited(choices: ServeChoices, path: Path) -> Generator[ServiceAudit, None, None]:
     """Open the audit log for the length of a block, in which SIGHUP has it go on in the file that has its name by then."""
 
     def told(notice: Notice) -> None:
@@ -209,7 +226,8 @@ def _insisted(work: Callable[[], T], seconds_max: int, stop: Event, clock: Clock
             wait_seconds = min(2 * wait_seconds, _WAIT_SECONDS_MAX)
 
 
-def _set_up_logs(settings: ServeSettings) -> None:
+def set_up_logs(settings: ServeSettings) -> None:
+    """Let the loggers of the service and of its registry write as the settings say."""
     set_up_logging(settings.log_level)
     registry = settings.registry
     set_up_registry_logging(

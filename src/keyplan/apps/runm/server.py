@@ -49,12 +49,13 @@ class Listening:
     """Where to listen, HOST:PORT each (port 0: any), and the certificate and key to do it with; None: in clear.
 
     With `client_authority`, the file of one or several authorities in PEM, every client has to show a certificate that one of
-    them has signed: gRPC for Python cannot only ask for one.
+    them has signed: gRPC for Python cannot only ask for one. `is_shared`: other processes listen there as well.
     """
 
     addresses: Sequence[str]
     certificate: tuple[Path, Path] | None = None
     client_authority: Path | None = None
+    is_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +105,11 @@ def serving(
         server = grpc.server(
             workers,
             handlers=dispatcher.handlers(),
-            # Why: two servers on one port would share its calls without anybody's knowing.
-            options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", _REQUEST_BYTES_MAX)],
+            # Why not for one alone: two servers on one port would share its calls without anybody's knowing.
+            options=[
+                ("grpc.so_reuseport", int(listening.is_shared)),
+                ("grpc.max_receive_message_length", _REQUEST_BYTES_MAX),
+            ],
             maximum_concurrent_rpcs=_CALLS_MAX,
         )
         servicer = _with_health(server)
