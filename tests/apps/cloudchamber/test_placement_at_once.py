@@ -4,7 +4,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from pathlib import Path
@@ -21,11 +21,16 @@ from keyplan.apps.cloudchamber import (
     CloudChamber,
     InstanceKey,
     InUseError,
+    InventoryKey,
+    InventoryRecord,
     NotPlacedError,
     RequiredCapacity,
     blade_load,
     create_instance,
     delete_instance,
+    inventory_records,
+    read_definition,
+    reconcile,
     write_description,
     write_target,
 )
@@ -33,7 +38,7 @@ from keyplan.errors import ConflictError, NotFoundError
 from keyplan.maintenance import check
 from keyplan.store import Store, open_store
 from keyplan.testing.schedules import Outcome, Scenario, actor, as_in_some_order, check_schedules, healthy
-from tests.apps.cloudchamber.conftest import add_blades
+from tests.apps.cloudchamber.conftest import add_blades, definition_yaml
 from tests.apps.cloudchamber.definitions import (
     CAPACITY,
     DETAILS,
@@ -69,6 +74,24 @@ def test_a_blade_neither_goes_nor_shrinks_below_what_is_wanted_there() -> None:
         delete_instance(chamber, key)
     change_blade(chamber, None)
     assert chamber.blade_guards.count() == 0
+
+
+def test_an_import_leaves_room_for_what_is_wanted(tmp_path: Path) -> None:
+    def wanted(*racks: str, blades: int = 1) -> Mapping[InventoryKey, InventoryRecord]:
+        (tmp_path / "site.yaml").write_bytes(definition_yaml(*racks, blades=blades))
+        return inventory_records(read_definition(tmp_path / "site.yaml"))
+
+    chamber = chamber_of_document(b1=Capacity(cores=2), b2=Capacity(cores=2))
+    create_instance(chamber, I1, needing(1.5), on(1))
+    before = chamber.revision
+    for racks, problem in ((["r1"], "cores: 1.5 taken, it would have 1"), (["r2"], "web/i1 is wanted there: move")):
+        with pytest.raises(InUseError) as error:
+            reconcile(chamber, wanted(*racks))
+        assert str(error.value.facts["problem"]).startswith(problem)
+    assert chamber.revision == before
+    delete_instance(chamber, I1)
+    reconcile(chamber, wanted("r2"))
+    assert not chamber.racks.exists("r1")
 
 
 @pytest.mark.parametrize("side", SIDES)

@@ -8,9 +8,13 @@ from itertools import groupby
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from keyplan.apps.cloudchamber.go_inventory import GO_INVENTORY_TABLES, GO_VIEW, GoPlace, GoRecord
+from keyplan.apps.cloudchamber.go_served import SERVED_ZONE
 from keyplan.apps.cloudchamber.import_plan import ImportChange, ImportPlan, InventoryPlace, StoredRecord, plan_import
 from keyplan.apps.cloudchamber.inventory import INVENTORY_TABLES, InventoryKey, InventoryRecord
-from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo
+from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, CloudChamberGo, GoBladeKey
+from keyplan.apps.cloudchamber.namespace_store import InUseError
+from keyplan.apps.cloudchamber.placement import require_capacity
+from keyplan.apps.cloudchamber.records import Blade, Capacity
 from keyplan.apps.cloudchamber.steps import Steps, is_too_large, no_report
 from keyplan.errors import CommitConflictError, ConflictError, EngineLimitError
 from keyplan.layout import Layout
@@ -105,8 +109,9 @@ def reconcile(
     definition is touched.
 
     `report` is told how many of the changes are done. `approve` is given each plan before anything of it is written, and raises
-    what the import then ends with. Raises a ConflictError when other writers keep coming between; CorruptionError, before
-    anything is written, when a stored record cannot be read; EngineLimitError for what is several commits, unless `in_steps`.
+    what the import then ends with. Raises InUseError where a blade would go, or become too small, that instances need; another
+    ConflictError when other writers keep coming between; CorruptionError, before anything is written, when a stored record
+    cannot be read; EngineLimitError for what is several commits, unless `in_steps`.
     """
     approve = approve or _approve_all
     try:
@@ -141,7 +146,7 @@ def _in_one_commit(chamber: Layout, desired: Mapping[Any, Any], approve: Approve
     def work(transaction: Layout) -> tuple[ImportPlan, Layout]:
         plan = plan_import(stored_inventory(transaction, _shape_of(chamber)), desired)
         approve(plan)
-        write_changes(transaction, plan.changes)
+        write_changes(transaction, plan.changes, chamber)
         return plan, transaction
 
     plan, transaction = chamber.run(work)
@@ -166,6 +171,8 @@ def _in_steps(
         steps = Steps(units, lambda step: _write_step(chamber, step), report)
         try:
             steps.carry_out()
+        except InUseError:
+            raise
         except ConflictError as conflict:
             # Why: somebody else wrote a record between the plan and the step: plan again from what is there now.
             lost = conflict
@@ -175,14 +182,27 @@ def _in_steps(
 
 def _write_step(chamber: Layout, step: tuple[ImportChange, ...]) -> None:
     with chamber.transaction() as transaction:
-        write_changes(transaction, step)
+        write_changes(transaction, step, chamber)
 
 
-def write_changes(transaction: Layout, changes: tuple[ImportChange, ...]) -> None:
-    """Write changes in a transaction that holds only if every record is still as the plan found it."""
-    for place, _, seen, new in changes:
+def write_changes(transaction: Layout, changes: tuple[ImportChange, ...], chamber: Layout) -> None:
+    """Write changes in a transaction that holds only if every record is still as the plan found it.
+
+    `chamber` is what the transaction was begun on. Raises InUseError for a blade that instances need as it was.
+    """
+    for place, old, seen, new in changes:
         table = transaction.view(place.table)
+        if isinstance(old, Blade):
+            _require_room(transaction, place.key, old, new, chamber)
         if new is None:
             table.delete(place.key, expected_revision=seen)
         else:
             table.put(place.key, new, expected_revision=seen)
+
+
+def _require_room(transaction: Any, key: Any, old: Blade, new: Any, chamber: Any) -> None:
+    # Why of one zone: targets name racks of that which is served.
+    if isinstance(key, GoBladeKey) and key[:3] != SERVED_ZONE:
+        return
+    capacity = None if new is None else new.capacity or Capacity()
+    require_capacity(chamber, transaction, BladeKey(*key[-2:]), capacity, before=old.capacity or Capacity())

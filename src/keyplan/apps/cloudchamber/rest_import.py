@@ -13,6 +13,7 @@ from keyplan.apps.cloudchamber.import_report import plan_data, plan_summary
 from keyplan.apps.cloudchamber.imports import ApprovedPlan, PlanChangedError, plan_digest, wanted_records
 from keyplan.apps.cloudchamber.inventory import ExtraDevices, RackIds
 from keyplan.apps.cloudchamber.layout import CloudChamberGo, LayoutSide
+from keyplan.apps.cloudchamber.namespace_store import InUseError
 from keyplan.apps.cloudchamber.reconcile import ImportOutcome, planned_import, reconcile
 from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, quoted
 from keyplan.apps.cloudchamber.rest_routes import Resource, Who, rest
@@ -134,6 +135,9 @@ class Imports(Resource):
         approve = None if agreed in {None, _WHATEVER} else ApprovedPlan(str(agreed))
         try:
             return Answered(_answer(reconcile(layout, wanted, approve=approve, in_steps=steps), is_dry_run=False))
+        except InUseError as error:
+            where = " ".join(f"{name} {error.facts[name]}" for name in ("rack", "blade") if name in error.facts)
+            raise RefusedError(409, f"{where} is in use: {error.facts['problem']}") from error
         except PlanChangedError as error:
             plan = planned_import(layout, wanted)
             begun = (
