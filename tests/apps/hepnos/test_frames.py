@@ -1,10 +1,7 @@
 """Frames: the bytes, what a server makes of any bytes at all, and connections that end in the middle."""
 
-import socket
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +15,7 @@ from hypothesis import strategies as st
 from keyplan.apps import hepnos
 from keyplan.apps.hepnos.frames import (
     FRAMES_PATH,
+    MORE,
     OPERATIONS,
     PART,
     BrokenFrameError,
@@ -33,7 +31,7 @@ from keyplan.apps.hepnos.packed import pack, unpack
 from keyplan.apps.hepnos.remote import RemoteServer
 from keyplan.audit_log import AuditLog
 from keyplan.engine import SYSTEM_CLOCK, KeyRange
-from keyplan.errors import CommitOutcomeUnknownError, EngineUnavailableError, UnauthorizedError
+from keyplan.errors import EngineUnavailableError, UnauthorizedError
 from keyplan.ring import RING_KEY
 from keyplan.server import Access, EdgeBounds, PolicyAccess, Role, Token
 from keyplan.testing.engine_suite import eventually
@@ -242,6 +240,21 @@ def test_who_is_slow_or_idle_is_told_so_and_ended() -> None:
             assert [run.number for run in dataset.runs] == [1, 2]
 
 
+def test_a_list_that_is_gone_on_with_late_is_asked_for_anew() -> None:
+    bounds = EdgeBounds(unread_seconds_max=0.2)
+    with HepnosServer({"store": "memory:late-frames"}, bounds=bounds) as server, hepnos.open(server.url) as store:
+        subrun = store.root.ensure("a").create_run(1).create_subrun(1)
+        subrun.create_events(range(90_000))
+        listed = iter(subrun.events.numbers())
+        assert [next(listed) for _ in range(100)] == list(range(100))
+        with RawFrames(server.connect()) as raw:  # Why: it begins later, and so ends later than the other.
+            own = raw.begin(LIST, *body(server, LIST, parts=1, key_range=KeyRange(b"", None), limit=1_000))
+            assert raw.answer_to(own).flags & PART
+            last = raw.answer_to(own)
+            assert (last.number, last.flags, last.body) == (200, MORE, pack([]))
+        assert list(listed) == list(range(100, 90_000))
+
+
 def test_what_would_be_too_much_held_is_refused_unread_and_the_connection_goes_on() -> None:
     bounds = EdgeBounds(held_bytes_per_caller_max=1 << 20, body_seconds_max=0.2)
     with HepnosServer({"store": "memory:held-frames"}, bounds=bounds) as server, RawFrames(server.connect()) as raw:
@@ -379,96 +392,6 @@ def test_a_list_that_nobody_goes_on_with_holds_up_nobody(server: HepnosServer) -
         assert next(listed) == 100
         del listed
         assert events.events.count() == 90_000
-
-
-class CuttingProxy:
-    """Stands before a server and passes on what comes, until the first request of a kind: that connection ends as `cut` says.
-
-    Those after it are passed on. `server`: a request is handed over by calling it, which returns what the server answers.
-    """
-
-    def __init__(self, server: HepnosServer, kind: FrameKind, cut: str) -> None:
-        self._server, self._kind, self._cut = server, kind, cut
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.connections = 0
-
-    def serve(self) -> None:
-        """Pass on each connection, one after the other, until the listener is closed."""
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            with client, self._server.connect() as behind:
-                self._pass_on(client, behind)
-
-    def _pass_on(self, client: socket.socket, behind: socket.socket) -> None:
-        back = threading.Thread(target=pump, args=(behind, client))
-        back.start()
-        try:
-            behind.sendall(client.recv(65_536))  # The head of the request for frames.
-            reader = FrameReader()
-            while data := client.recv(65_536):
-                cut_at = next((one for one in reader.feed(data) if one.kind == self._kind), None)
-                if cut_at is None or not self._cut:
-                    behind.sendall(data)
-                    continue
-                if self._cut == "farewell":
-                    client.sendall(frame(cut_at.id - 1, FrameKind.FAREWELL))
-                self._cut = ""
-                return
-        finally:
-            client.shutdown(socket.SHUT_RDWR)
-            behind.shutdown(socket.SHUT_RDWR)
-            back.join()
-
-    def close(self) -> None:
-        """Accept no more."""
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-
-def pump(source: socket.socket, target: socket.socket) -> None:
-    try:
-        while data := source.recv(65_536):
-            target.sendall(data)
-    except OSError:
-        return
-
-
-@contextmanager
-def cutting(server: HepnosServer, kind: FrameKind, cut: str) -> Iterator[CuttingProxy]:
-    proxy = CuttingProxy(server, kind, cut)
-    thread = threading.Thread(target=proxy.serve, daemon=True)
-    thread.start()
-    try:
-        yield proxy
-    finally:
-        proxy.close()
-        thread.join(30)
-        assert not thread.is_alive()
-
-
-def test_a_write_whose_connection_ends_may_have_been_done_and_is_not_done_again(server: HepnosServer) -> None:
-    with cutting(server, PUT, "drop") as proxy, hepnos.open(proxy.url) as store:
-        with pytest.raises(CommitOutcomeUnknownError):
-            store.root.ensure("unknown")
-        assert store.root.get("unknown") is None
-        assert proxy.connections == 2
-
-
-def test_a_write_that_the_server_has_not_begun_is_sent_again(server: HepnosServer) -> None:
-    with cutting(server, PUT, "farewell") as proxy, hepnos.open(proxy.url) as store:
-        assert store.root.ensure("said farewell").exists()
-        assert proxy.connections == 2
-
-
-def test_a_read_whose_connection_ends_is_sent_again(server: HepnosServer) -> None:
-    with cutting(server, GET, "drop") as proxy, hepnos.open(proxy.url) as store:
-        assert store.databases.value(Kind.EVENT, event_keys(1)[0]) == b""
-        assert proxy.connections == 2
 
 
 def test_a_server_that_stops_says_farewell_and_finishes_what_it_has_begun() -> None:

@@ -172,11 +172,14 @@ class RemoteDatabase(Engine):
 
     def pages(
         self, key_range: KeyRange, limit: int, *, reverse: bool, has_values: bool
-    ) -> Iterator[tuple[list[bytes], list[bytes]]] | None:
-        """Return all pages of a range, sent one after the other; None where each has to be asked for."""
+    ) -> Iterator[tuple[list[bytes], list[bytes], bool]]:
+        """Yield pages of a range, sent one after the other; none where each has to be asked for.
+
+        The last says whether there are more all the same: a server sends none to who has not gone on for a minute.
+        """
         asked = {"key_range": key_range, "limit": limit, "reverse": reverse, "values": has_values}
-        parts = self._ask_in_parts(_PAGE, asked)
-        return None if parts is None else (_columns(part, has_values=has_values) for part in parts)
+        for part in self._ask_in_parts(_PAGE, asked) or ():
+            yield (*_columns(part, has_values=has_values), part.has_more)
 
     def count(self, key_range: KeyRange) -> int:
         """Return how many keys there are in a range."""
@@ -332,21 +335,35 @@ class _RemoteSnapshot(Snapshot):
             keys, values, has_more = self._database.page(key_range, size, reverse=reverse, has_values=has_values)
             if keys:
                 yield keys, values
-                rest = (key_range.start, keys[-1]) if reverse else (keys[-1] + b"\x00", key_range.end)
-                key_range = KeyRange(*rest)
+                key_range = _behind(key_range, keys, reverse=reverse)
             size = min(size * 8, _PAGE_KEYS_MAX)
-            if has_more and limit is None:
-                # Why not the first: most ranges end with it, and who looks for one key wants no more.
-                pages = self._database.pages(key_range, _PAGE_KEYS_MAX, reverse=reverse, has_values=has_values)
-                if pages is not None:
-                    yield from pages
-                    return
+            if not has_more or limit is not None:
+                continue
+            # Why not the first page: most ranges end with it, and who looks for one key wants no more.
+            pages = self._database.pages(key_range, _PAGE_KEYS_MAX, reverse=reverse, has_values=has_values)
+            while (found := _next_of(pages)) is not None:
+                keys, values, has_more = found
+                if keys:
+                    yield keys, values
+                    key_range = _behind(key_range, keys, reverse=reverse)
 
     def count(self, key_range: KeyRange) -> int:
         return self._database.count(key_range)
 
     def close(self) -> None:
         return
+
+
+def _behind(key_range: KeyRange, keys: Sequence[bytes], *, reverse: bool) -> KeyRange:
+    return KeyRange(key_range.start, keys[-1]) if reverse else KeyRange(keys[-1] + b"\x00", key_range.end)
+
+
+def _next_of(pages: Iterator[tuple[list[bytes], list[bytes], bool]]) -> tuple[list[bytes], list[bytes], bool] | None:
+    """Return the next page; None also when the connection has ended meanwhile, since the rest is asked for on another."""
+    try:
+        return next(pages, None)
+    except EngineUnavailableError:
+        return None
 
 
 def _columns(answer: Answer, *, has_values: bool) -> tuple[list[bytes], list[bytes]]:

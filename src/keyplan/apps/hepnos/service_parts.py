@@ -1,5 +1,6 @@
 """A HEPnOS server's answers as frames, whole or in parts: each part is an operation of its own, as of one state."""
 
+import asyncio
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -9,8 +10,9 @@ from starlette.responses import Response
 from keyplan.apps.hepnos.operations import MORE_HEADER, PAGE_KEYS_MAX
 from keyplan.engine import KeyRange
 from keyplan.operations import JSON, Operation, write_answer
+from keyplan.server import AnswerError
 
-__all__ = ["PARTS", "FrameAnswer", "Parts"]
+__all__ = ["PARTS", "Credit", "FrameAnswer", "Parts", "no_page"]
 
 _PART_BYTES: Final = 1 << 20
 """Why: a processor's cache holds it, and the client works on one while the next is read."""
@@ -63,3 +65,33 @@ def _pages(arguments: dict[str, Any]) -> Parts:
 
 PARTS: Final[Mapping[str, Callable[[dict[str, Any]], Parts]]] = {"get_values": _values, "page": _pages}
 """How the answers come in parts of the operations that can, by the names of their methods."""
+
+
+def no_page(operation: Operation, arguments: Mapping[str, Any]) -> FrameAnswer:
+    """Return a page without keys, behind which the range goes on."""
+    columns: list[list[bytes]] = [[] for _ in range(1 + arguments["values"])]
+    return FrameAnswer(operation, columns, operation.status, {MORE_HEADER: "1"})
+
+
+class Credit:
+    """How many parts of an answer may be sent ahead."""
+
+    def __init__(self, parts: int) -> None:
+        self.parts = parts
+        self.given = asyncio.Event()
+
+    def give(self, parts: int) -> None:
+        """Let so many more be sent."""
+        self.parts += parts
+        self.given.set()
+
+    async def take(self, seconds_max: float) -> None:
+        """Take one, when there is one. Raises AnswerError (408) for a client that gives none for so long."""
+        while not self.parts:
+            self.given.clear()
+            try:
+                async with asyncio.timeout(seconds_max):
+                    await self.given.wait()
+            except TimeoutError:
+                raise AnswerError(408, "too_slow", "no part of the answer was asked for in time") from None
+        self.parts -= 1
