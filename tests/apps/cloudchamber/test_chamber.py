@@ -32,6 +32,7 @@ from keyplan.apps.cloudchamber import (
 )
 from keyplan.apps.cloudchamber.chamber import Chamber, RackContents
 from keyplan.apps.cloudchamber.namespace_store import DeletePolicy, PartsExistError
+from keyplan.apps.cloudchamber.readable import DocumentRacks
 from keyplan.apps.cloudchamber.workloads import (
     InstanceDifference,
     InstanceStates,
@@ -305,3 +306,16 @@ def test_writing_over_a_damaged_target_says_what_to_do(chamber: CloudChamber, st
     delete_instance(chamber, WEB1)
     create_instance(chamber, WEB1, Instance(), InstanceTarget())
     assert write_target(chamber, WEB1, InstanceTarget(desired_state="on")).record.generation == 1
+
+
+def test_a_damaged_blade_of_a_rack_is_none_of_another_ones_in_capitals() -> None:
+    with keyplan.open("memory:") as store:
+        chamber = Chamber(store)
+        for rack in ("r", "R"):
+            chamber.layout.blades.put(BladeKey(rack, 1), Blade())
+        raw_key = CloudChamber.bound(namespace="").table("blades").keys.encode(BladeKey("r", 1))
+        store.engine.commit(Commit((), (Put(raw_key, b"\xff"),)))
+        racks = DocumentRacks(chamber)
+        assert racks.blade("R", 1) == Blade()
+        with pytest.raises(CorruptionError):
+            racks.blade("r", 1)

@@ -1,13 +1,17 @@
 """The web page: files below `rootFilePath` for everybody, and nothing from outside it."""
 
+import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
+from keyplan.apps.cloudchamber.web_files import WebFiles
 from keyplan.errors import InvalidInputError
 from keyplan.server import Access, Role, Token
 from tests.apps.cloudchamber.site import Site, site_of
@@ -164,3 +168,45 @@ def test_the_page_is_for_everybody_and_other_services_are_not(tmp_path: Path) ->
         with site_of("memory:", tmp_path, settings, access=access) as site:
             site.run(act)
     assert list(found.values()) == [[401, 401, 401, 401], [200, 404, 401, 401]]
+
+
+@pytest.mark.parametrize("is_opened_later", [False, True])
+def test_who_leaves_while_a_file_is_opened_leaves_nothing_open(tmp_path: Path, *, is_opened_later: bool) -> None:
+    (tmp_path / "one.txt").write_bytes(b"one")
+    later: list[Callable[[], object]] = []
+
+    async def left(call: Callable[..., object], *arguments: object) -> None:
+        if is_opened_later:
+            later.append(partial(call, *arguments))
+        else:
+            call(*arguments)
+        raise asyncio.CancelledError
+
+    async def nothing(*_: object) -> Any:
+        raise AssertionError
+
+    scope = {"type": "http", "method": "GET", "path": "/one.txt", "headers": [], "query_string": b""}
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(WebFiles(tmp_path, left)(scope, nothing, nothing))
+    for call in later:
+        call()
+    opened = [Path(f"/proc/self/fd/{one}") for one in os.listdir("/proc/self/fd")]
+    assert not [one for one in opened if one.exists() and one.resolve() == (tmp_path / "one.txt").resolve()]
+
+
+def test_a_file_of_a_time_that_no_date_says_is_served(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, beyond = os.fstat, 300_000_000_000
+
+    def of_the_year_11476(descriptor: int) -> Any:
+        # Why here: few file systems keep such a time.
+        found = real(descriptor)
+        facts = {"st_mode": found.st_mode, "st_size": found.st_size}
+        return SimpleNamespace(**facts, st_mtime=float(beyond), st_mtime_ns=beyond * 10**9)
+
+    async def act(site: Site) -> None:
+        monkeypatch.setattr(os, "fstat", of_the_year_11476)
+        page = await site.client().get("/")
+        assert (page.status_code, page.content) == (200, PAGE)
+        assert "last-modified" not in page.headers
+
+    site.run(act)

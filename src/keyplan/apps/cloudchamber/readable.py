@@ -131,9 +131,11 @@ class DocumentRacks:
         return rack.lower(), []
 
     def blade(self, rack: str, number: int) -> Blade | None:
-        """Return a blade; None when there is none."""
-        keys = [BladeKey(spelled, number) for spelled in spellings(rack)]
-        return next((one for one in self._layout.blades.get_many(keys) if one is not None), None)
+        """Return a blade; None when there is none. Raises CorruptionError for one that cannot be read."""
+        with self._layout.snapshot() as state:
+            # Why one after the other: a damaged blade of rack r is none of rack R's.
+            found = (state.blades.get(BladeKey(spelled, number)) for spelled in spellings(rack))
+            return next((one for one in found if one is not None), None)
 
     def blade_keys(self) -> Iterable[BladeKey]:
         """Return the blades of all racks, damaged ones too."""

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from email.utils import formatdate, parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from threading import Lock
+from typing import Any, Final
 from urllib.parse import quote
 
 from starlette.datastructures import Headers
@@ -78,15 +79,38 @@ def folder_of_web_files(configuration: Configuration) -> Path | None:
     return folder
 
 
-class _Found(NamedTuple):
-    """What a path leads to: an open file, or a folder, whose `descriptor` is closed."""
+class _OpenFile:
+    """The file of one answer, which threads open and read: closed once, whoever still waits for them.
 
-    descriptor: int
-    status: os.stat_result
+    Why a lock: who asked may leave while a thread opens or reads. What is opened after that is closed at once, and nothing is
+    read by a number that another file has by then.
+    """
 
-    @property
-    def is_folder(self) -> bool:
-        return stat.S_ISDIR(self.status.st_mode)
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._descriptor = -1
+        self._is_closed = False
+
+    def take(self, descriptor: int) -> None:
+        """Have a file that was opened."""
+        with self._lock:
+            if self._is_closed:
+                os.close(descriptor)
+            else:
+                self._descriptor = descriptor
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes, none behind the end and once it is closed."""
+        with self._lock:
+            return b"" if self._is_closed else os.read(self._descriptor, size)
+
+    def close(self) -> None:
+        """Close what was opened, now or as soon as it is."""
+        with self._lock:
+            self._is_closed = True
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
 
 
 class WebFiles:
@@ -97,58 +121,58 @@ class WebFiles:
         self._run = run
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = await self._answer(scope)
+        opened = _OpenFile()
         try:
+            answer = await self._answer(scope, opened)
             await answer(scope, receive, send)
         finally:
-            if isinstance(answer, _FileAnswer):
-                os.close(answer.descriptor)
+            opened.close()
 
-    async def _answer(self, scope: Scope) -> Response:
+    async def _answer(self, scope: Scope, opened: _OpenFile) -> Response:
         path: str = scope["path"]
         if scope["method"] not in {"GET", "HEAD"} or not path.startswith("/"):
             return _nowhere()
         for spelled in dict.fromkeys((path, path.lower())):
             names = spelled[1:].split("/")
-            found = await self._run(_find, self._folder, [*names[:-1], names[-1] or _INDEX])
+            found = await self._run(_find, self._folder, [*names[:-1], names[-1] or _INDEX], opened)
             if found is None:
                 continue
-            if not found.is_folder and names[-1] != _INDEX:
-                return self._file(found, names[-1] or _INDEX, Headers(scope=scope))
-            if not found.is_folder:
-                os.close(found.descriptor)
+            is_folder = stat.S_ISDIR(found.st_mode)
+            if not is_folder and names[-1] != _INDEX:
+                return self._file(found, opened, names[-1] or _INDEX, Headers(scope=scope))
+            if not is_folder:
                 return _led_to("./", scope)
             if names[-1]:
                 # Why behind a dot: a name with a colon would be taken for a scheme.
                 return _led_to(f"./{quote(names[-1], safe='')}/", scope)
         return _nowhere()
 
-    def _file(self, found: _Found, name: str, asked: Headers) -> Response:
-        modified = int(found.status.st_mtime)
+    def _file(self, found: os.stat_result, opened: _OpenFile, name: str, asked: Headers) -> Response:
+        modified = int(found.st_mtime)
         headers = {
             "Content-Type": _TYPES.get(name.rpartition(".")[2].lower(), _OTHER),
-            "Content-Length": str(found.status.st_size),
-            "ETag": f'"{found.status.st_mtime_ns:x}-{found.status.st_size:x}"',
-            "Last-Modified": formatdate(modified, usegmt=True),
+            "Content-Length": str(found.st_size),
+            "ETag": f'"{found.st_mtime_ns:x}-{found.st_size:x}"',
             # Why asked again each time: the next version of a page has the same names.
             "Cache-Control": "no-cache",
             "X-Content-Type-Options": "nosniff",
         }
+        with suppress(ValueError, OverflowError, OSError):  # Why: a file may have a time that no date can say.
+            headers["Last-Modified"] = formatdate(modified, usegmt=True)
         if _is_known(asked, headers["ETag"], modified):
-            os.close(found.descriptor)
             del headers["Content-Length"], headers["Content-Type"]
             return Response(status_code=304, headers=headers)
-        return _FileAnswer(found.descriptor, found.status.st_size, headers, self._run)
+        return _FileAnswer(opened, found.st_size, headers, self._run)
 
 
 class _FileAnswer(Response):
-    """The bytes of an open file, as many as it had when it was opened. Who sends it closes the file."""
+    """The bytes of an open file, as many as it had when it was opened. Who asked for it closes the file."""
 
     def __init__(
-        self, descriptor: int, size: int, headers: Mapping[str, str], run: Callable[..., Awaitable[Any]]
+        self, opened: _OpenFile, size: int, headers: Mapping[str, str], run: Callable[..., Awaitable[Any]]
     ) -> None:
         super().__init__(headers=dict(headers))
-        self.descriptor = descriptor
+        self._opened = opened
         self._left = size
         self._run = run
 
@@ -156,7 +180,7 @@ class _FileAnswer(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         is_sent = scope["method"] == "HEAD" or not self._left
         while not is_sent:
-            chunk = await self._run(os.read, self.descriptor, min(_CHUNK_BYTES, self._left))
+            chunk = await self._run(self._opened.read, min(_CHUNK_BYTES, self._left))
             if not chunk:
                 # Why cut rather than ended: the file was made shorter, and nobody must take this for all of it.
                 raise OSError("the file is shorter than it was")
@@ -166,7 +190,7 @@ class _FileAnswer(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _find(folder: Path, names: Sequence[str]) -> _Found | None:
+def _find(folder: Path, names: Sequence[str], opened: _OpenFile) -> os.stat_result | None:
     """Open the file that names lead to from a folder, or look at the folder; None where there is neither.
 
     Why name by name: whoever makes a link between a look and the opening would have it followed.
@@ -182,15 +206,16 @@ def _find(folder: Path, names: Sequence[str]) -> _Found | None:
             inner = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | kind, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = inner
-        found = _Found(descriptor, os.fstat(descriptor))
+        found = os.fstat(descriptor)
     except (OSError, ValueError):
         # Why also ValueError: a name may have a zero in it, or be none that the system can have.
         found = None
-    if found is not None and stat.S_ISREG(found.status.st_mode):
+    if found is not None and stat.S_ISREG(found.st_mode):
+        opened.take(descriptor)
         return found
     if descriptor >= 0:
         os.close(descriptor)
-    return found if found is not None and found.is_folder else None
+    return found if found is not None and stat.S_ISDIR(found.st_mode) else None
 
 
 def _is_known(asked: Headers, etag: str, modified: int) -> bool:
