@@ -248,6 +248,20 @@ def test_production_is_purged_by_a_word_of_its_own(url: str) -> None:
         assert [key.startswith(P + b"Test/") for key in raw_keys(store)] == [True, True]
 
 
+@pytest.mark.leaves("key-outside")
+def test_a_purge_of_production_says_that_the_go_programs_stays(url: str) -> None:
+    with keyplan.open(url) as store:
+        store.engine.commit(Commit((), (Put(b"/CloudChamber/v0.1/Users/ada", b"{}"),)))
+    both = CliRunner().invoke(app, ["purge", "--production", "--store", url])
+    assert both.exit_code == 0
+    assert "stays, as /CloudChamber/v0.1/Users/ada" in both.output
+    alone = CliRunner().invoke(app, ["purge", "--production", "--store", url])
+    assert isinstance(alone.exception, InvalidInputError)
+    assert "/CloudChamber/v0.1/Users/ada" in str(alone.exception)
+    with keyplan.open(url) as store:
+        assert b"/CloudChamber/v0.1/Users/ada" in raw_keys(store)
+
+
 @pytest.mark.parametrize(
     "options",
     [

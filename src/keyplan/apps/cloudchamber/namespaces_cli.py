@@ -10,6 +10,7 @@ import typer
 
 from keyplan.apps.cloudchamber.configuration import read_configuration
 from keyplan.apps.cloudchamber.layout import LayoutSide
+from keyplan.apps.cloudchamber.layout_choice import held_sides
 from keyplan.apps.cloudchamber.namespaces import (
     NamespaceInstance,
     instances_of_tests,
@@ -115,7 +116,7 @@ def purge(
     """Remove test name spaces of both programs whole: all of them, one, or those of a certain age. Production stays.
 
     With --production, which goes with none of these, it is the other way round: production goes, and all tests stay. It is that
-    under the document's keys.
+    under the document's keys; a store that has the Go program's alone is refused.
     """
     is_tests = tests or instance is not None
     if is_tests == production or (production and older_than is not None):
@@ -140,7 +141,14 @@ def purge(
 
 def _purge_production(store: str | None, config: Path | None, *, is_dry_run: bool, is_json: bool) -> None:
     with store_of_option(store, config, readonly=is_dry_run) as opened:
+        held = held_sides(opened.engine, "")
+        of_go = held.get(LayoutSide.GO)
+        if of_go is not None and LayoutSide.DOCUMENT not in held:
+            problem = f"production is the Go program's there, as {of_go}, and --production is for the document's keys"
+            raise InvalidInputError(source="the store", problem=problem)
         keys = purge_production(opened.engine, is_dry_run=is_dry_run)
+    if of_go is not None:
+        typer.echo(f"What production has under the Go program's keys stays, as {of_go}.", err=True)
     if is_json:
         print_json({"removed_keys": keys, "instances": {}, "dry_run": is_dry_run})
         return
