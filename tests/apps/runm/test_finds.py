@@ -22,7 +22,7 @@ from keyplan.apps.runm.records import Object, ObjectDefinition, Property, Proper
 from keyplan.apps.runm.refusal import RefusedError
 from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.wire_table import messages
-from keyplan.errors import CorruptionError, KeyplanError
+from keyplan.errors import CorruptionError
 from keyplan.layout import BoundTable
 from keyplan.store import Store
 from tests.apps.runm.changing import (
@@ -129,9 +129,11 @@ class SlowReader:
 
     def __init__(self, store: Store) -> None:
         self.deployment = Deployment(store)
+        self.left_out = 0
+        """How many objects' rules could not be read."""
 
     def found(self, request: Any, bounds: Bounds) -> Iterator[bytes]:
-        """Yield the answers. Raises CorruptionError where a definition cannot be read that the next of them needs."""
+        """Yield the answers. Objects are left out that cannot be read, and those of which nobody knows what may be shown."""
         options = request.options
         after = UUID(options.marker).int if options.marker else -1
         with self.deployment.reading() as state:
@@ -157,10 +159,14 @@ class SlowReader:
         held = [one for one in call.request.any or [None] if self.is_there(record, caller, call.state, one)]
         if not held:
             return None
-        beside = self.deployment.beside.providers.get(record.uuid) if record.object_type == PROVIDER else None
-        found = resolved(
-            call.state, Scope(record.partition, record.object_type, beside.provider_type if beside else "")
-        )
+        try:
+            beside = self.deployment.beside.providers.get(record.uuid) if record.object_type == PROVIDER else None
+            found = resolved(
+                call.state, Scope(record.partition, record.object_type, beside.provider_type if beside else "")
+            )
+        except CorruptionError:
+            self.left_out += 1
+            return None
         reader = caller.reader.at(record.project) if caller.has_every_project else caller.reader
         shown = rules_of(None if found is None else found[1], reader).visible(record)
         if any(one is None or has_decorations(shown, one) for one in held):
@@ -219,7 +225,7 @@ def has_decorations(record: Object, given: Any) -> bool:
 def test_a_find_gives_what_a_slow_reader_gives(seed: int, *, is_far: bool) -> None:
     with keyplan.open("memory:") as opened:
         store = Store(CountingEngine(opened.engine)) if is_far else opened
-        scene, reader, compared, failed = Scene(store, Random(seed)), SlowReader(opened), 0, 0
+        scene, reader, compared = Scene(store, Random(seed)), SlowReader(opened), 0
         for _ in range(120):
             scene.change()
             bounds = scene.random.choice(BOUNDS)
@@ -229,20 +235,11 @@ def test_a_find_gives_what_a_slow_reader_gives(seed: int, *, is_far: bool) -> No
                     answers = [one.SerializeToString() for one in scene.find(request, bounds)]
                 except RefusedError:
                     continue
-                except KeyplanError:
-                    failed += 1
-                    request.options.limit = 0  # what is read beyond the page is judged, too
-                    with pytest.raises(CorruptionError):
-                        list(reader.found(request, bounds))
-                    continue
-                try:
-                    expected = list(reader.found(request, bounds))
-                except CorruptionError:
-                    continue  # a definition that only objects behind the page need
+                expected = list(reader.found(request, bounds))
                 assert answers == expected, request
                 compared += bool(expected)
         assert compared > 200
-        assert failed, "a definition that cannot be read was needed"
+        assert reader.left_out, "a definition that cannot be read was needed"
 
 
 def test_each_object_is_shown_by_the_rules_of_its_own_project() -> None:
