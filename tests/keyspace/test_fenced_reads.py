@@ -20,6 +20,7 @@ from keyplan.errors import (
 )
 from keyplan.keyspace import (
     FaultKind,
+    KeySpaces,
     State,
     open_for_care,
     open_key_space,
@@ -102,7 +103,7 @@ def test_a_key_space_whose_fence_is_of_another_registry_than_the_header_is_not_o
     header = registry.header()
     assert header is not None
     another_registry_s(memory, header.cluster, part)
-    with pytest.raises(RegistryMismatchError):
+    with pytest.raises(RegistryMismatchError, match="keyplan doctor --repair"):
         opened(memory)
     assert [(fault.kind, fault.name) for fault in registry.repair()] == [(FaultKind.FENCE, "orders")]
     assert Shop(opened(memory)).items.get("1") == OWN
@@ -330,6 +331,18 @@ def test_who_may_only_read_is_granted_no_lease_and_forgets_nothing(memory: Engin
         for call in (lambda: reading.engine.lease(1), lambda: reading.engine.compact(0)):
             with pytest.raises(OwnerMismatchError):
                 call()
+
+
+def test_a_damaged_fence_keeps_nobody_from_disabling_or_deleting(memory: Engine) -> None:
+    for act in (KeySpaces.disable, KeySpaces.delete):
+        registry = registry_on(memory)
+        registry.ensure("orders", "shop")
+        memory.commit(Commit((), (Put(b"\x00kp\x03orders\x00", b"damaged"),)))
+        state = act(registry, "orders").state
+        fence = registry.fence("orders")
+        assert fence is not None
+        assert fence.state is state
+        assert registry.diagnose().is_sound
 
 
 # ---- a registry elsewhere --------------------------------------------------------------------------------------------------

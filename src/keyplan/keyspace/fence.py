@@ -219,7 +219,11 @@ class KeySpaceFence(FenceGuard):
             # Why the header only the first time: from then on it is known which registry's fence this has to be.
             cluster = self._cluster or _cluster_in(state) or fence.cluster
             if fence.cluster != cluster:
-                return RegistryMismatchError(name=self.name, registry=cluster, store=fence.cluster)
+                # Why no advice to who is open: another registry came into the place, and its doctor finds nothing wrong.
+                advice = (
+                    {} if self._cluster else {"advice": "run `keyplan doctor --repair`: the fence is not the header's"}
+                )
+                return RegistryMismatchError(name=self.name, registry=cluster, store=fence.cluster, **advice)
             self._cluster = cluster
         return refusal(self.name, self.generation, fence, writable=self._writable)
 

@@ -144,8 +144,12 @@ class RegistryTransaction:
 
     def fence_of(self, record: KeySpaceRecord) -> Fence:
         """Return the fence that is due by a record. Raises CorruptionError where neither fence nor header says whose it is."""
-        # Why the fence itself first: a damaged header does not keep anybody from disabling or deleting.
-        known = self.registry.fences.get(record.name) or header_of(self.registry)
+        # Why the fence first, and the header for a damaged one: neither keeps anybody from disabling or deleting.
+        try:
+            known: Fence | Header | None = self.registry.fences.get(record.name)
+        except CorruptionError:
+            known = None
+        known = known or header_of(self.registry)
         if known is None:
             raise _lost_header()
         return Fence(record.generation, record.state, known.cluster)
