@@ -87,7 +87,9 @@ def test_a_plan_that_somebody_overtook_is_not_done(site: Site) -> None:
         late = await imported(admin, named("ada", blades=1), headers=seen(shown))
         assert (late.status_code, "it is another plan" in late.text) == (412, True), late.text
         assert raw(site.store) == before
-        assert (await imported(admin, named("ada", blades=1), headers={"If-Match": '"1"'})).status_code == 400
+        for no_plan in ('"1"', '"*"'):
+            assert (await imported(admin, named("ada", blades=1), headers={"If-Match": no_plan})).status_code == 400
+        assert raw(site.store) == before
 
     as_admin(site, act)
 
@@ -219,3 +221,15 @@ def test_steps_do_what_was_agreed_to_and_end_where_another_writer_comes_between(
     assert ended.value.facts["done"] is True
     notes = [rack.details.notes for _, rack in layout(store).view("racks").list() if rack.details]
     assert "by hand" in notes, "what nobody agreed to is not overwritten"
+
+
+def test_of_one_commit_that_somebody_overtook_nothing_is_told_as_done() -> None:
+    wanted = wanted_records(LayoutSide.DOCUMENT, validated(parse_definition(named("ada"), source="file")))
+    memory = MemoryEngine()
+    other = CloudChamber(Store(memory))
+    by_hand = Rack(details=RackDetails(notes="by hand"))
+    overtaken = CloudChamber(Store(_Overtaken(memory, 1, lambda: other.racks.insert("ada", by_hand))))
+    with pytest.raises(PlanChangedError) as ended:
+        reconcile(overtaken, wanted, approve=ApprovedPlan(plan_digest(planned_import(other, wanted))))
+    assert ended.value.facts["done"] is False
+    assert other.racks.get("ada") == by_hand

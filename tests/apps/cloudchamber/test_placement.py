@@ -42,6 +42,7 @@ from keyplan.apps.cloudchamber import (
 )
 from keyplan.apps.cloudchamber.capacity import needs_of, shown_amount
 from keyplan.apps.cloudchamber.go_served import GoChamber
+from keyplan.apps.cloudchamber.layout import BLADE_NUMBER_MAX, TargetBlade
 from keyplan.engine import Commit, Put
 from keyplan.errors import InvalidInputError, NotFoundError, StaleRecordError
 from keyplan.maintenance import RepairResult, carry_out, check, plan_repairs
@@ -267,9 +268,7 @@ def test_where_no_blade_has_enough_the_closest_are_named() -> None:
         ' blade 1 in rack "r1" (cores: 4.5 wanted, 4 of 8 free);'
         ' blade 3 in rack "r1" (memoryInMb: 80 wanted, 0 of 0 free)'
     )
-    assert refused(lambda: chosen(chamber, I2, needing(1), rack="r9")) == (
-        'no blade of rack "r9" has enough; of 0, 0 take work'
-    )
+    assert refused(lambda: chosen(chamber, I2, needing(1), rack="r9")) == ('there is no blade of rack "r9"')
     with pytest.raises(InvalidInputError, match="the target names blade 1: leave bladeid out"):
         on_chosen_blade(chamber, I2, Instance(), on(1), lambda target: target)
 
@@ -329,6 +328,26 @@ def test_nothing_is_placed_beside_what_cannot_be_counted(value: bytes, told: str
     assert chosen(chamber, I2, needing(1)) == on(2)
     write_description(chamber, I1, needing(2))
     create_instance(chamber, I3, needing(2), on(1))
+
+
+def test_damage_beside_keeps_nobody_from_the_blades_that_are_whole() -> None:
+    store = open_store("memory:")
+    chamber = CloudChamber(store)
+    add_blades(chamber, "r1", 0, 1, 2, capacity=Capacity(cores=4))
+    create_instance(chamber, I1, needing(4), on(1))
+    raw_put(chamber, store, "blades", BladeKey("r1", 0), b"{broken")
+    raw_put(chamber, store, "instance_target", I1, b"{broken")
+    raw_put(chamber, store, "blade_guards", TargetBlade("r1", 2), b"{broken")
+    assert chosen(chamber, I2, needing(1), rack="R1") == on(2), "blade 1 is taken, which its index alone knows"
+    raw_put(chamber, store, "instances", I2, b"{broken")
+    write_target(chamber, I2, InstanceTarget())
+    assert list(chamber.instances_by_blade.keys("r1", 2)) == []
+
+
+@pytest.mark.parametrize("number", [-1, BLADE_NUMBER_MAX + 1])
+def test_a_number_that_no_blade_can_have_is_refused_by_its_name(number: int) -> None:
+    with pytest.raises(InvalidInputError, match=f"bladeid is {number}: give a number from 0 to {BLADE_NUMBER_MAX}"):
+        create_instance(chamber_of_document(), I1, needing(), on(number))
 
 
 # ---- over HTTP -------------------------------------------------------------------------------------------------------

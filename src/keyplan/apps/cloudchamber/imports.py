@@ -48,20 +48,21 @@ def wanted_records(
 class ApprovedPlan:
     """Lets an import do what one plan says, as its digest names it, and nothing else. For one import.
 
-    An import of several commits plans again when another writer came between: what is left to do may then be less.
+    One of several commits plans again when another writer came between: once some is done, what is left may be less.
     """
 
     def __init__(self, digest: str) -> None:
         self._digest = digest
-        self._agreed: frozenset[bytes] | None = None
+        self._agreed: frozenset[bytes] = frozenset()
 
-    def __call__(self, plan: ImportPlan) -> None:
-        """Return if a plan is the one that was agreed to, or what is left of it. Raises PlanChangedError."""
+    def __call__(self, plan: ImportPlan, commits: int) -> None:
+        """Return if a plan is the one that was agreed to, or after some `commits` what is left. Raises PlanChangedError."""
         changes = frozenset(map(_told, plan.changes))
-        if self._agreed is None and plan_digest(plan) == self._digest:
+        # Why anew each time: until something is written, an attempt that lost a race is none.
+        if not commits and plan_digest(plan) == self._digest:
             self._agreed = changes
-        if self._agreed is None or not changes <= self._agreed:
-            raise PlanChangedError(done=self._agreed is not None and len(changes & self._agreed) < len(self._agreed))
+        elif not commits or not changes <= self._agreed:
+            raise PlanChangedError(done=commits > 0)
 
 
 def plan_digest(plan: ImportPlan) -> str:

@@ -7,7 +7,7 @@ of a blade also writes the blade's guard. Of two at once, one is made again, and
 Everything here goes by a target's rack and blade, whatever state is desired there. A workload's affinity is not looked at.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from fractions import Fraction
 from typing import Final, NamedTuple, TypeVar
 
@@ -15,6 +15,7 @@ from keyplan.apps.cloudchamber.capacity import Amounts, Needs, Shortage, needs_o
 from keyplan.apps.cloudchamber.go_inventory import folded
 from keyplan.apps.cloudchamber.go_served import SERVED_ZONE
 from keyplan.apps.cloudchamber.layout import (
+    BLADE_NUMBER_MAX,
     BladeKey,
     CloudChamberGo,
     GoBladeKey,
@@ -132,7 +133,7 @@ def placed(
         return target
     if found.why_idle:
         raise _not_placed(key, found.key, f"blade {_shown(found.key)} takes no work: {found.why_idle}")
-    guard = transaction.blade_guards.get(TargetBlade(*found.key)) or BladeGuard()
+    guard = _guard_of(transaction, found.key)
     # Invariant: taken after the guard was read. Whoever takes capacity later changes the guard, so the commit fails.
     with layout.snapshot() as state:
         try:
@@ -142,7 +143,8 @@ def placed(
     lacking = list(shortages(needs, found.offer, taken))
     if lacking:
         raise _not_placed(key, found.key, f"blade {_shown(found.key)} has not enough: {_joined(lacking)}", lacking)
-    transaction.blade_guards.put(TargetBlade(*found.key), BladeGuard(placements=guard.placements + 1))
+    raised = BladeGuard(placements=guard.placements + 1)
+    transaction.blade_guards.put(TargetBlade(*found.key), raised, damaged_ok=True)
     return target
 
 
@@ -156,6 +158,14 @@ def needs_more(description: Instance, before: Instance | None) -> bool:
         return before is None or needs.exceeds(needs_of(before))
     except InvalidInputError:
         return True
+
+
+def _guard_of(transaction: ServedLayout, blade: BladeKey) -> BladeGuard:
+    """Read a blade's guard. Why a new one for a damaged one: only that it changes counts, and that it was read."""
+    try:
+        return transaction.blade_guards.get(TargetBlade(*blade)) or BladeGuard()
+    except CorruptionError:
+        return BladeGuard()
 
 
 def _is_on(target: InstanceTarget | None, blade: BladeKey) -> bool:
@@ -173,13 +183,23 @@ def _on(target: InstanceTarget, blade: BladeKey) -> InstanceTarget:
 
 
 def _blade_of(state: ServedLayout, rack: str, number: int) -> _Found:
-    """Find a blade by the names in a target: as written where there is such a rack, else in lower case."""
+    """Find a blade by the names in a target. Raises InvalidInputError for a number that no blade can have."""
+    if not 0 <= number <= BLADE_NUMBER_MAX:
+        raise InvalidInputError(
+            source="target", problem=f"bladeid is {number}: give a number from 0 to {BLADE_NUMBER_MAX}"
+        )
+    key = BladeKey(_spelled(state, rack), number)
     if isinstance(state, CloudChamberGo):
-        go = GoRackKey(*SERVED_ZONE, folded(rack))
-        return _Found(BladeKey(go.rack, number), state.racks.get(go), state.blades.get(GoBladeKey(*go, number)))
-    is_spelled = rack == rack.lower() or state.racks.exists(rack)
-    key = BladeKey(rack if is_spelled else rack.lower(), number)
+        go = GoRackKey(*SERVED_ZONE, key.rack)
+        return _Found(key, state.racks.get(go), state.blades.get(GoBladeKey(*go, number)))
     return _Found(key, state.racks.get(key.rack), state.blades.get(key))
+
+
+def _spelled(state: ServedLayout, rack: str) -> str:
+    """Return a rack's name as its key has it: as written where there is such a rack, else in lower case."""
+    if isinstance(state, CloudChamberGo):
+        return folded(rack)
+    return rack if rack == rack.lower() or state.racks.exists(rack) else rack.lower()
 
 
 class _UncountableError(Exception):
@@ -239,12 +259,14 @@ def on_chosen_blade(
         raise InvalidInputError(source="target", problem=problem)
     needs = needs_of(description)
     faster: NotPlacedError | None = None
+    refused: set[BladeKey] = set()
     for _ in range(CHOICES_MAX):
-        chosen = _chosen(layout, key, needs, target.rackid)
+        chosen = _chosen(layout, key, needs, target.rackid, refused)
         try:
             return write(_on(target, chosen))
         except NotPlacedError as error:
             faster = error
+            refused.add(chosen)
     assert faster is not None
     raise faster
 
@@ -257,11 +279,14 @@ class _Candidate(NamedTuple):
     key: BladeKey
 
 
-def _chosen(layout: ServedLayout, key: InstanceKey, needs: Needs, rack: str) -> BladeKey:
+def _chosen(
+    layout: ServedLayout, key: InstanceKey, needs: Needs, rack: str, refused: Container[BladeKey] = ()
+) -> BladeKey:
+    """Return the blade that fits best. Why `refused` ones last: what is taken there may not show in readable targets."""
     looked_at = 0
     candidates: list[_Candidate] = []
     with layout.snapshot() as state:
-        only = _blade_of(state, rack, 0).key.rack if rack else ""
+        only = _spelled(state, rack) if rack else ""
         taken_of = _taken_by_blade(state, key)
         for found in _all_blades(state):
             if only and found.key.rack != only:
@@ -270,9 +295,9 @@ def _chosen(layout: ServedLayout, key: InstanceKey, needs: Needs, rack: str) -> 
             taken = taken_of.get(found.key, {})
             if taken is not None and not found.why_idle:
                 candidates.append(_candidate(found, needs, taken))
-    best = min((one for one in candidates if not one.lacking), key=lambda one: (one.left, one.key), default=None)
-    if best is not None:
-        return best.key
+    fitting = [one for one in candidates if not one.lacking]
+    if fitting:
+        return min(fitting, key=lambda one: (one.key in refused, one.left, one.key)).key
     raise _nowhere(key, only, looked_at, candidates)
 
 
@@ -321,6 +346,8 @@ def _all_blades(state: ServedLayout) -> Iterator[_Found]:
 
 def _nowhere(key: InstanceKey, rack: str, looked_at: int, candidates: list[_Candidate]) -> NotPlacedError:
     where = f' of rack "{rack}"' if rack else ""
+    if not looked_at:
+        return _not_placed(key, None, f"there is no blade{where}")
     told = f"no blade{where} has enough; of {looked_at}, {len(candidates)} take work"
     closest = sorted(candidates, key=lambda one: (len(one.lacking), one.left, one.key))[:_CLOSEST_MAX]
     shown = "; ".join(f"blade {_shown(one.key)} ({_joined(one.lacking)})" for one in closest)
@@ -373,7 +400,7 @@ def require_capacity(
         if capacity is None:
             require_unwanted(blade.rack, state.instances_by_blade.keys(*blade), blade=blade.blade)
             if is_guarded:
-                transaction.blade_guards.delete(guard)
+                transaction.blade_guards.delete(guard, damaged_ok=True)
             return
         try:
             needs = _needs_on(state, blade)

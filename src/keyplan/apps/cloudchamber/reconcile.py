@@ -33,7 +33,8 @@ ROUNDS_MAX: Final = 8
 
 P = TypeVar("P", bound=InventoryPlace)
 
-Approve: TypeAlias = Callable[[ImportPlan], None]
+Approve: TypeAlias = Callable[[ImportPlan, int], None]
+"""Is given a plan, and how many commits were made of it before; raises what the import ends with."""
 
 
 class ImportOutcome(NamedTuple):
@@ -138,14 +139,14 @@ def _shape_of(chamber: Layout) -> InventoryShape[Any]:
     return cast("InventoryShape[Any]", GO_SHAPE if isinstance(chamber, CloudChamberGo) else DOCUMENT_SHAPE)
 
 
-def _approve_all(_plan: ImportPlan) -> None:
+def _approve_all(_plan: ImportPlan, _commits: int) -> None:
     """Let anything be done."""
 
 
 def _in_one_commit(chamber: Layout, desired: Mapping[Any, Any], approve: Approve) -> ImportOutcome:
     def work(transaction: Layout) -> tuple[ImportPlan, Layout]:
         plan = plan_import(stored_inventory(transaction, _shape_of(chamber)), desired)
-        approve(plan)
+        approve(plan, 0)
         write_changes(transaction, plan.changes, chamber)
         return plan, transaction
 
@@ -163,7 +164,7 @@ def _in_steps(
         with chamber.snapshot() as state:
             revision = state.revision
             plan = plan_import(stored_inventory(state, _shape_of(chamber)), desired)
-        approve(plan)
+        approve(plan, commits)
         first = first or plan
         if plan.is_empty:
             return ImportOutcome(first, commits, revision)

@@ -38,8 +38,10 @@ _DIGITS: Final = frozenset("0123456789abcdef")
 
 
 def _read_plan(_argument: str, given: str) -> str:
+    if given.strip() == _WHATEVER:
+        return _WHATEVER
     digest = given.strip().strip('"')
-    if digest != _WHATEVER and not (len(digest) == 32 and _DIGITS.issuperset(digest)):
+    if not (len(digest) == 32 and _DIGITS.issuperset(digest)):
         raise invalid(f"match value {quoted(given)} is no ETag of a plan")
     return digest
 

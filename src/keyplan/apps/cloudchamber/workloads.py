@@ -195,7 +195,8 @@ def write_target(
                 actual_revision=there.revision,
             )
         wanted = target
-        if (target.rackid, target.bladeid) != (there.record.rackid, there.record.bladeid):
+        # Why not for no rack: who leaves takes nothing, and so leaves even where nobody can read what it needs.
+        if target.rackid and (target.rackid, target.bladeid) != (there.record.rackid, there.record.bladeid):
             description = transaction.instances.get(key) or Instance()
             wanted = placed(chamber, transaction, key, description, target, before=(description, there.record))
         same = _with_generation(wanted, there.record.generation)
