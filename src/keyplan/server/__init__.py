@@ -27,6 +27,7 @@ from keyplan.server.proxies import TrustedProxies, address_of
 from keyplan.server.reading import ReadAllowance
 from keyplan.server.refusals import RefusalLog
 from keyplan.server.service import SERVICE_GROUP, Service, ServiceBuilder, ServiceContext, ServiceSettings
+from keyplan.server.shell import NEEDS as SERVER_NEEDS
 from keyplan.server.tokens import TOKEN_CHARACTERS_MIN, TOKEN_VARIABLES, read_tokens, tokens_of_environment
 from keyplan.server.upgrading import Session, Upgraded
 from keyplan.server.workers import Workers
@@ -42,6 +43,7 @@ __all__ = [
     "LISTEN_DEFAULT",
     "LOGGER",
     "REQUEST_ID",
+    "SERVER_NEEDS",
     "SERVICE_GROUP",
     "TOKEN_CHARACTERS_MIN",
     "TOKEN_VARIABLES",

@@ -2,13 +2,14 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-__all__ = ["ServeProcess", "server_process"]
+__all__ = ["ServeProcess", "free_address", "server_process"]
 
 _START_SECONDS_MAX: Final = 60
 
@@ -51,3 +52,10 @@ def server_process(*arguments: str, **environment: str) -> Iterator[ServeProcess
         yield process
     finally:
         process.close()
+
+
+def free_address() -> str:
+    """An address of this machine where nobody listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{one.getsockname()[1]}"

@@ -10,7 +10,8 @@ from contextlib import ExitStack, suppress
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import grpc
 import pytest
@@ -30,7 +31,7 @@ from keyplan.errors import AuditLogIncompleteError, InvalidInputError
 from keyplan.grpc_status import GrpcStatus
 from keyplan.testing.engine_suite.promise import eventually
 from tests.apps.runm.client import SW, WEST, Client, refused
-from tests.apps.runm.processes import ServeProcess, server_process
+from tests.apps.runm.processes import ServeProcess, free_address, server_process
 
 GROUP_TYPE = "runm.provider_group"
 
@@ -171,12 +172,6 @@ def calls_by_process(address: str) -> set[str]:
     return {line.partition('process="')[2][0] for line in lines}
 
 
-def free_address() -> str:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{one.getsockname()[1]}"
-
-
 @pytest.mark.slow
 def test_two_processes_are_one_service_and_one_that_is_killed_comes_again(tmp_path: Path) -> None:
     url, log, figures = f"lmdb:{tmp_path / 's'}?durability=none", tmp_path / "audit.log", free_address()
@@ -251,9 +246,15 @@ def test_two_processes_are_one_service_and_one_that_is_killed_comes_again(tmp_pa
 @pytest.mark.slow
 def test_whoever_started_them_is_gone_and_so_are_they(tmp_path: Path) -> None:
     url = f"lmdb:{tmp_path / 's'}?durability=none"
-    with server_process("--store", url, "--listen", "127.0.0.1:0", "--no-register", "--processes", "2") as server:
+    figures, token = free_address(), "a-token-of-a-client"
+    options = ("--listen", "127.0.0.1:0", "--no-register", "--metrics-listen", figures, "--processes", "2")
+    with server_process("--store", url, *options, KEYPLAN_CLIENT_TOKEN=token) as server:
         serving = members(server)
         assert len(serving) == 2
+        with pytest.raises(HTTPError, match="401"):
+            urlopen(f"http://{figures}")
+        asked = Request(f"http://{figures}", headers={"Authorization": f"Bearer {token}"})
+        assert b'keyplan_runm_store_answers{process="1"} 1.0' in urlopen(asked).read()
         server.kill()
         eventually(lambda: none_runs(serving))
 

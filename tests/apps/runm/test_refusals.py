@@ -13,7 +13,8 @@ from keyplan.apps.runm.definition_document import compiled_definition
 from keyplan.apps.runm.definitions import checked_permissions
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.documents import object_document, read_document
-from keyplan.apps.runm.figures import Figures, figures_served
+from keyplan.apps.runm.figures import Figures
+from keyplan.apps.runm.figures_port import figures_served
 from keyplan.apps.runm.identity import checked_object
 from keyplan.apps.runm.permission import PropertyRules, Reader
 from keyplan.apps.runm.records import PropertyPermission, PropertyPermissions

@@ -1,9 +1,11 @@
 """Serving over TLS, and a registry that stands elsewhere: the process as an operator starts it."""
 
 import re
+import ssl
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -13,7 +15,7 @@ from keyplan.apps.runm import Endpoint, RunmRegistry
 from keyplan.apps.runm.client import Connection, RunmClient
 from keyplan.apps.runm.settings import RegistrySettings, ServeSettings
 from tests.apps.runm.client import WEST
-from tests.apps.runm.processes import server_process
+from tests.apps.runm.processes import free_address, server_process
 from tests.servers.authority import Authority
 from tests.servers.etcd import EtcdServer
 
@@ -21,8 +23,9 @@ from tests.servers.etcd import EtcdServer
 @pytest.mark.slow
 def test_with_a_certificate_calls_are_answered_over_tls_and_not_in_clear(tmp_path: Path, authority: Authority) -> None:
     certificate = (str(authority.certificate("server")), str(authority.key("server")))
+    figures = free_address()
     with server_process(
-        *("--store", f"lmdb:{tmp_path / 's'}", "--listen", "127.0.0.1:0"),
+        *("--store", f"lmdb:{tmp_path / 's'}", "--listen", "127.0.0.1:0", "--metrics-listen", figures),
         RUNM_METADATA_USE_TLS="true",
         RUNM_METADATA_CERT_PATH=certificate[0],
         RUNM_METADATA_KEY_PATH=certificate[1],
@@ -36,6 +39,8 @@ def test_with_a_certificate_calls_are_answered_over_tls_and_not_in_clear(tmp_pat
             with pytest.raises(grpc.RpcError) as caught:
                 client.metadata.partition_get_by_uuid(uuid=WEST)
             assert caught.value.code().name == "UNAVAILABLE"
+        with urlopen(f"https://{figures}", context=ssl.create_default_context(cafile=str(authority.ca))) as page:
+            assert b'status="OK"' in page.read()
         assert server.stop() == 0
 
 

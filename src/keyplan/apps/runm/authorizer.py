@@ -5,27 +5,22 @@ are the bounds of the call. Nothing of the store is read before, but the caller'
 the access file has its name, or the other way round.
 """
 
-import hashlib
-import hmac
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
-from threading import Lock
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
-from keyplan.access import ANY, EVERYTHING, AccessFile, OnOperation, Policy, Principal
-from keyplan.apps.runm.asking import Asking, address_of, certificate_of, token_of
+from keyplan.access import ANY, EVERYTHING, AccessFile, OnOperation, Principal
+from keyplan.apps.runm.asking import Asking
 from keyplan.apps.runm.bounds import EVERY_PROJECT, UNBOUNDED, Bounds
+from keyplan.apps.runm.callers import Callers
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.identity import parsed_uuid, spelled_project
 from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
-from keyplan.apps.runm.refusal import denied, guessed_too_often, unauthenticated
+from keyplan.apps.runm.refusal import denied
 from keyplan.apps.runm.session import partition_named
 from keyplan.operations import Need, OnKind, Rpc, rpcs_of
-from keyplan.server import TOKEN_CHARACTERS_MIN, Guesses, Role, Token
+from keyplan.server import Role, Token
 
 __all__ = ["Admission", "Authorizer", "operation_of"]
-
-T = TypeVar("T")
 
 _DECLARED: Final = tuple(
     one for interface in (MetadataOperations, ApiOperations) for one in rpcs_of(interface).values()
@@ -56,11 +51,10 @@ class Authorizer:
         self, deployment: Deployment, *, tokens: Sequence[Token] = (), access: AccessFile | None = None
     ) -> None:
         self._deployment = deployment
-        self._tokens = tokens
+        self._callers = Callers(tokens, access, clock=deployment.clock)
         self._access = access
         self._believed = Admission("", Bounds(is_isolated=True) if deployment.rulings.is_isolated else UNBOUNDED)
-        self.of_anybody = None if tokens or access else self._believed
-        self._guesses, self._guessing = Guesses(deployment.clock.monotonic), Lock()
+        self.of_anybody = self._believed if self._callers.are_anybody else None
 
     def require_decidable(self, declared: Rpc) -> None:
         """Raise LookupError for a call whose need is not declared, or on something that nobody here can tell."""
@@ -74,7 +68,7 @@ class Authorizer:
             return self._by_tokens(asking)
         self.require_decidable(declared)
         policy = self._access.policy
-        principal = self._known(policy, asking)
+        principal = self._callers.principal(policy, asking)
         act, on = declared.needs
         is_everywhere = policy.decide(principal.name, act, EVERYTHING).is_allowed
         if on.kind is not OnKind.NOTHING and not is_everywhere:
@@ -113,7 +107,7 @@ class Authorizer:
             self._by_tokens(asking)
             return True
         policy = self._access.policy
-        principal = self._known(policy, asking)
+        principal = self._callers.principal(policy, asking)
         return any(
             policy.decide(principal.name, declared.needs.act, operation_of(declared)).is_allowed
             for declared in _DECLARED
@@ -122,51 +116,12 @@ class Authorizer:
     # ---- pieces ---------------------------------------------------------------------------------------------------------
 
     def _by_tokens(self, asking: Asking) -> Admission:
-        if not self._tokens:
+        if self._callers.are_anybody:
             return self._believed
-        known = self._unguessed(asking, self._held)
-        if not known:
-            raise unauthenticated()
+        known = self._callers.holder(asking)
         # Why: somebody has to make the partitions of an isolated deployment, and what holds for all of them.
         is_admin = any(token.role is Role.ADMIN for token in known)
         return Admission(known[0].name, UNBOUNDED if is_admin else self._believed.bounds)
-
-    def _held(self, token: str) -> Sequence[Token]:
-        # Why: a file may have the sum of nothing, made of a variable that was empty, and nobody is to be known by nothing.
-        if len(token) < TOKEN_CHARACTERS_MIN:
-            return ()
-        digest = hashlib.sha256(token.encode()).digest()
-        # Invariant: every token is compared, so that the time tells nothing.
-        return [one for one in self._tokens if hmac.compare_digest(one.digest, digest)]
-
-    def _known(self, policy: Policy, asking: Asking) -> Principal:
-        """Return who asks: by a token first, and without one by a certificate. Raises RefusedError."""
-        principal = self._unguessed(asking, lambda token: policy.known_by_token(token, at=self._now()))
-        if principal is None and token_of(asking) is None:
-            certificate = certificate_of(asking)
-            principal = policy.known_by_certificate(*certificate) if certificate else None
-        if principal is None:
-            raise unauthenticated()
-        return principal
-
-    def _unguessed(self, asking: Asking, known_by: Callable[[str], T]) -> T | None:
-        """Return what is known by the token of a request; None without one. Raises RefusedError after many wrong guesses."""
-        token = token_of(asking)
-        if token is None:
-            return None
-        address, guess = address_of(asking), token.encode("utf-8", "surrogatepass")
-        with self._guessing:
-            if self._guesses.seconds_until(address, guess) > 0:
-                raise guessed_too_often()
-            found = known_by(token)
-            if found:
-                self._guesses.right(address, guess)
-            else:
-                self._guesses.wrong(address)
-        return found
-
-    def _now(self) -> datetime:
-        return datetime.fromtimestamp(self._deployment.clock.wall(), UTC)
 
     def _bounds(self, principal: Principal, *, is_everywhere: bool) -> Bounds:
         if is_everywhere:

@@ -7,15 +7,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from keyplan.errors import InvalidInputError
 from keyplan.grpc_status import GrpcStatus
 
-__all__ = ["Figures", "figures_served"]
+__all__ = ["Figures"]
 
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Why from so little: a get takes less than a millisecond, and a store that hangs a second or more."""
@@ -58,22 +57,3 @@ class Figures:
     def tell_store(self, answers: bool) -> None:  # noqa: FBT001  # Why: what it is called with is its only word.
         """Say whether the store answers."""
         self._store.set(int(answers))
-
-
-@contextmanager
-def figures_served(registry: CollectorRegistry, address: str) -> Generator[str, None, None]:
-    """Give the figures over HTTP at an address HOST:PORT for the length of a block; port 0 takes any. Gives the address.
-
-    Raises InvalidInputError when it cannot be listened on.
-    """
-    host, _, port = address.rpartition(":")
-    try:
-        server, thread = start_http_server(int(port), addr=host.strip("[]"), registry=registry)
-    except (OSError, OverflowError, ValueError) as error:
-        raise InvalidInputError(source="--metrics-listen", problem=f"{address} cannot be listened on") from error
-    try:
-        yield f"{host}:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -12,8 +12,10 @@ from threading import Event, Thread
 from typing import Final, TypeVar
 
 from keyplan.access import AccessFile, idle_grants
+from keyplan.apps.runm.callers import Callers
 from keyplan.apps.runm.deployment import Deployment, Rulings
-from keyplan.apps.runm.figures import Figures, figures_served
+from keyplan.apps.runm.figures import Figures
+from keyplan.apps.runm.figures_port import figures_served
 from keyplan.apps.runm.group_member import Member
 from keyplan.apps.runm.identity import checked_code
 from keyplan.apps.runm.logs import LOGGER, set_up_logging, set_up_registry_logging
@@ -32,7 +34,7 @@ from keyplan.server import ServiceAudit, Token, note_access_file, read_tokens, t
 from keyplan.signals import call_from_signal, told_by_signals, wait_for
 from keyplan.store import Store
 
-__all__ = ["ServeChoices", "audited", "ended_in_time", "run_server", "set_up_logs"]
+__all__ = ["ServeChoices", "audited", "ended_in_time", "known_callers", "run_server", "set_up_logs"]
 
 T = TypeVar("T")
 
@@ -76,8 +78,8 @@ def run_server(
     `member` is what a process has that serves beside others. Raises InvalidInputError, for an address that others can reach
     without tokens too; EngineError when the store cannot be reached in time.
     """
-    tokens = _tokens(choices.tokens)
-    access = _access(choices, tokens)
+    callers = known_callers(choices)
+    tokens, access = callers.tokens, callers.access
     if choices.tls_client_authority and not (access and settings.certificate):
         problem = "certificates of clients are known by an access file, over TLS: give --access and --use-tls"
         raise InvalidInputError(source="--tls-client-ca", problem=problem)
@@ -115,7 +117,8 @@ def run_server(
         if figures is not None and member is not None:
             member.give_figures(figures.registry)
         elif figures is not None and choices.metrics_listen is not None:
-            stack.enter_context(figures_served(figures.registry, choices.metrics_listen))
+            port = figures_served(figures.registry, choices.metrics_listen, callers, settings.certificate)
+            stack.enter_context(port)
         running = stack.enter_context(
             serving(deployment, listening, tokens, access=access, audit=audit, figures=figures)
         )
@@ -233,6 +236,12 @@ def set_up_logs(settings: ServeSettings) -> None:
     set_up_registry_logging(
         registry.log_level, has_microseconds=registry.has_microseconds, has_file_trace=registry.has_file_trace
     )
+
+
+def known_callers(choices: ServeChoices) -> Callers:
+    """Return who may ask: by the access file, by the tokens, or anybody. Raises InvalidInputError."""
+    tokens = _tokens(choices.tokens)
+    return Callers(tokens, _access(choices, tokens))
 
 
 def _tokens(path: Path | None) -> Sequence[Token]:

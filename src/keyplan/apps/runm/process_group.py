@@ -24,7 +24,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from keyplan.apps.runm.figures import figures_served
+from keyplan.apps.runm.figures_port import figures_served
 from keyplan.apps.runm.group_member import (
     AskFigures,
     Failed,
@@ -35,7 +35,7 @@ from keyplan.apps.runm.group_member import (
     Ready,
 )
 from keyplan.apps.runm.logs import LOGGER
-from keyplan.apps.runm.process import ServeChoices, audited, ended_in_time, run_server, set_up_logs
+from keyplan.apps.runm.process import ServeChoices, audited, ended_in_time, known_callers, run_server, set_up_logs
 from keyplan.apps.runm.settings import ServeSettings
 from keyplan.audit_log import AuditLog
 from keyplan.engine import SYSTEM_CLOCK
@@ -69,6 +69,7 @@ def run_group(
         problem = "a store in memory is one process's own: take lmdb, etcd or postgresql, or one process"
         raise InvalidInputError(source="--processes", problem=problem)
     set_up_logs(settings)
+    callers = known_callers(choices)  # who may have the figures; each process finds out for itself whose calls it takes
     with told_by_signals(stop, logger=LOGGER), ExitStack() as stack:
         addresses = stack.enter_context(reserved(settings.addresses))
         log = None if choices.audit_log is None else stack.enter_context(audited(choices, choices.audit_log)).log
@@ -81,7 +82,8 @@ def run_group(
         if not (group.start(range(1), stop) and group.start(range(1, count), stop)):
             return True
         if choices.metrics_listen is not None:
-            stack.enter_context(figures_served(group.registry(), choices.metrics_listen))
+            port = figures_served(group.registry(), choices.metrics_listen, callers, settings.certificate)
+            stack.enter_context(port)
         for address in addresses:
             announce(address)
         return group.watch(stop)
