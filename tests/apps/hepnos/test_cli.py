@@ -158,7 +158,8 @@ def test_a_rebalance_that_was_killed_is_listed_with_the_command_that_goes_on(
         def told(_moved: int) -> None:
             raise KeyboardInterrupt
 
-        return rebalance(engines, **(options | {"progress": told}))
+        options |= {"progress": told}
+        return rebalance(engines, **options)
 
     with hepnos.open(run.url) as store:
         numbers = np.arange(400)
