@@ -342,6 +342,7 @@ def test_a_struct_is_found_by_the_name_of_its_type_alone(event: hepnos.Event, dt
     [
         *("struct{a:int32", "struct{a}", "struct{:int32}}", "struct{a:bytes25}", "struct{a:int32[]}", "float32[3]"),
         *("bytes25", "table<int32>", "option<option<int8>>", "struct{a:" * 2_000 + "int8" + "}" * 2_000),
+        *("table<struct{a:bytes24,b:str}>", "struct{a:" * 31 + "int8" + "[1]" * 32 + ("}" + "[1]" * 32) * 31),
     ],
     ids=lambda name: name[:20],
 )

@@ -203,6 +203,11 @@ def test_files_of_several_versions_are_one_table(dataset: hepnos.DataSet, tmp_pa
     with pytest.raises(InvalidInputError, match="event 1 1 8 has other rows of Muon already, in the version table<"):
         hepnos.load_parquet(dataset, clash)
     assert [product.raw for product in dataset.runs[1].subruns[1].events[8].products()] == before
+    other = year(tmp_path / "other.parquet", [8], pt=lambda event, at: event + at)
+    schema = dict(dataset.tables["Muon"].schema)
+    with pytest.raises(InvalidInputError, match="event 1 1 8 has other rows of Muon already"):
+        hepnos.load_parquet(dataset, other)
+    assert dataset.tables["Muon"].schema == schema  # which int64 beside float64 would spoil
     hepnos.load_parquet(dataset, clash, replace=True)
     assert hepnos.to_awkward(dataset).Muon.tag.to_list()[-1] == [None, None]
     assert len(list(dataset.runs[1].subruns[1].events[8].products("Muon"))) == 1
@@ -235,6 +240,28 @@ def test_lists_of_other_lengths_are_a_table_of_their_own(dataset: hepnos.DataSet
     hepnos.load_parquet(dataset, path)
     found = hepnos.to_awkward(dataset)
     assert (found.Muon.pt.to_list(), found["Muon_other"].to_list()) == ([[1.0], [2.0, 3.0]], [[1.0, 2.0], [3.0, 4.0]])
+
+
+def test_times_that_are_none_are_null_in_parquet_and_nothing_ends_the_process(
+    dataset: hepnos.DataSet, tmp_path: Path
+) -> None:
+    own = {"run": [1, 1], "subrun": [1, 1], "event": [1, 2], "create": True}
+    times = {
+        f"{kind}_{unit}": np.array(["NaT", 5000], f"{kind}8[{unit}]") for kind in "Mm" for unit in ("ns", "D", "s")
+    }
+    dataset.store_table("t", {**times, "none": np.zeros((2, 0)), "x": np.arange(2)}, **own)
+    hepnos.export_parquet(dataset, tmp_path / "t.parquet")
+    first, second = (rows.as_py()[0] for rows in pq.read_table(tmp_path / "t.parquet").column("t"))
+    assert {name for name, value in first.items() if value is None} == {*times} - {"m_D"}
+    assert (second["M_D"].isoformat(), second["none"]) == ("1983-09-10", [])
+    for label, column, problem in (
+        ("far", np.array([2**40, 5], "M8[D]"), r"2\*\*31 days from 1970; exclude its column.*far"),
+        ("bare", ak.Array([{}, {}]), "exclude the column"),
+    ):
+        dataset.store_table(label, {"x": column}, **own)
+        with pytest.raises((InvalidInputError, hepnos.TypeMismatchError), match=problem):
+            hepnos.export_parquet(dataset, tmp_path / "no.parquet", [label])
+    assert not (tmp_path / "no.parquet").exists()
 
 
 @pytest.mark.parametrize("databases", [2, 3, 4])

@@ -1,4 +1,7 @@
-"""Rows of tables as arrays of Arrow, for Parquet. A complex number is a record of `real` and `imag`: Arrow has none."""
+"""Rows of tables as arrays of Arrow, for Parquet. A complex number is a record of `real` and `imag`: Arrow has none.
+
+NaT is null. What is in a record that may be nothing may be null, too: it is where the record is.
+"""
 
 from typing import Any
 
@@ -16,18 +19,20 @@ from keyplan.apps.hepnos.column_types import (
     RecordType,
     TextType,
 )
+from keyplan.apps.hepnos.errors import TypeMismatchError
 from keyplan.apps.hepnos.table_values import from_rows
 
 __all__ = ["arrow_content", "arrow_item"]
 
 
-def arrow_item(kind: ColumnType, name: str = "item") -> Any:
-    """Return the field of Arrow that holds values of a type."""
-    is_nullable = isinstance(kind, OptionType | NothingType)
-    return pa.field(name, _arrow_type(kind.content if isinstance(kind, OptionType) else kind), nullable=is_nullable)
+def arrow_item(kind: ColumnType, name: str = "item", *, is_optional: bool = False) -> Any:
+    """Return the field of Arrow that holds values of a type; `is_optional`: null where the record around it is nothing."""
+    found = _arrow_type(kind, is_optional=is_optional)
+    is_nullable = is_optional or isinstance(kind, OptionType | NothingType) or pa.types.is_temporal(found)
+    return pa.field(name, found, nullable=is_nullable)
 
 
-def _arrow_type(kind: ColumnType) -> Any:
+def _arrow_type(kind: ColumnType, *, is_optional: bool = False) -> Any:
     match kind:
         case NumberType(dtype) if dtype.kind == "c":
             part = pa.from_numpy_dtype(np.dtype(f"f{dtype.itemsize // 2}"))
@@ -40,14 +45,15 @@ def _arrow_type(kind: ColumnType) -> Any:
             return pa.from_numpy_dtype(dtype)
         case TextType(is_bytes):
             return pa.large_binary() if is_bytes else pa.large_string()
-        case ListType(content):
+        case FixedType(content, size) if size:
+            return pa.list_(arrow_item(content, is_optional=is_optional), size)
+        # Trap: pyarrow ends the process at lists of the size 0.
+        case ListType(content) | FixedType(content, _):
             return pa.large_list(arrow_item(content))
-        case FixedType(content, size):
-            return pa.list_(arrow_item(content), size)
         case RecordType(columns, _):
-            return pa.struct([arrow_item(each, name) for name, each in columns])
+            return pa.struct([arrow_item(each, name, is_optional=is_optional) for name, each in columns])
         case OptionType(content):
-            return _arrow_type(content)
+            return _arrow_type(content, is_optional=True)
         case NothingType():
             return pa.null()
 
@@ -68,7 +74,7 @@ def arrow_content(rows: Any, kind: ColumnType) -> Any:
     return _array(ak.to_layout(from_rows(rows)), kind)
 
 
-def _array(layout: Any, kind: ColumnType) -> Any:
+def _array(layout: Any, kind: ColumnType, *, is_optional: bool = False) -> Any:
     if isinstance(kind, OptionType):
         return _optional(layout, kind)
     if layout.is_indexed:
@@ -88,12 +94,16 @@ def _array(layout: Any, kind: ColumnType) -> Any:
             return pa.LargeListArray.from_arrays(pa.array(offsets), inner, type=_arrow_type(kind))
         case FixedType(content, size):
             whole = (layout.to_RegularArray() if layout.is_numpy else layout).content[: len(layout) * size]
-            return pa.FixedSizeListArray.from_arrays(_array(whole, content), type=_arrow_type(kind))
+            if not size:
+                none = pa.array(np.zeros(len(layout) + 1, np.int64))
+                return pa.LargeListArray.from_arrays(none, _array(whole, content), type=_arrow_type(kind))
+            inner = _array(whole, content, is_optional=is_optional)
+            return pa.FixedSizeListArray.from_arrays(inner, type=_arrow_type(kind, is_optional=is_optional))
         case RecordType(columns, _):
-            contents = [_array(layout[name][: len(layout)], each) for name, each in columns]
+            contents = [_array(layout[name][: len(layout)], each, is_optional=is_optional) for name, each in columns]
             if not contents:
                 return pa.array([{}] * len(layout), pa.struct([]))
-            return pa.StructArray.from_arrays(contents, fields=[arrow_item(each, name) for name, each in columns])
+            return pa.StructArray.from_arrays(contents, fields=list(_arrow_type(kind, is_optional=is_optional)))
         case _:
             return pa.nulls(len(layout))
 
@@ -101,7 +111,7 @@ def _array(layout: Any, kind: ColumnType) -> Any:
 def _optional(layout: Any, kind: OptionType) -> Any:
     """Return what is there, taken by an index that is null where nothing is."""
     is_there = np.asarray(layout.mask_as_bool(valid_when=True)) if layout.is_option else np.ones(len(layout), np.bool_)
-    present = _array(layout.project() if layout.is_option else layout, kind.content)
+    present = _array(layout.project() if layout.is_option else layout, kind.content, is_optional=True)
     index = np.where(is_there, np.cumsum(is_there) - 1, 0)
     return present.take(pa.array(index, mask=~is_there))
 
@@ -111,6 +121,9 @@ def _numbers(values: Any, dtype: np.dtype[Any]) -> Any:
         parts = [pa.array(np.ascontiguousarray(part)) for part in (values.real, values.imag)]
         return pa.StructArray.from_arrays(parts, fields=list(_arrow_type(NumberType(dtype))))
     kind = _arrow_type(NumberType(dtype))
-    return pa.array(
-        np.ascontiguousarray(values).view("i8") if pa.types.is_int64(kind) and dtype.kind in "mM" else values, kind
-    )
+    if pa.types.is_int64(kind) and dtype.kind in "mM":
+        values = np.ascontiguousarray(values).view("i8")
+    # Trap: pyarrow cuts days to 32 bits.
+    elif pa.types.is_date32(kind) and np.any(np.abs(values[~np.isnat(values)].view("i8")) > np.iinfo(np.int32).max):
+        raise TypeMismatchError(type="date32", problem="a day is more than 2**31 days from 1970; exclude its column")
+    return pa.array(values, kind)

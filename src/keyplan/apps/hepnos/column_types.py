@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from keyplan.apps.hepnos.errors import TypeMismatchError
 
@@ -27,12 +28,14 @@ __all__ = [
     "RecordType",
     "TextType",
     "column_type",
+    "converted",
     "dtype_name",
     "dtype_named",
     "packed_dtype",
     "type_of_dtype",
     "unpadded",
     "wider",
+    "without_fixed_text",
 ]
 
 _KINDS: Final = frozenset("biufcmMSU")
@@ -190,6 +193,35 @@ def packed_dtype(kind: ColumnType) -> np.dtype[Any] | None:
             return None
 
 
+def converted(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return an array as one of another type, of a record each field by its name. Trap: numpy goes by their order."""
+    base = dtype.base
+    if base.names is None or values.dtype == base:
+        return values.astype(base, copy=False)
+    fields: Any = base.fields
+    found = np.empty(values.shape, base)
+    for name in base.names:
+        found[name] = converted(values[name], fields[name][0])
+    return found
+
+
+def without_fixed_text(kind: ColumnType) -> ColumnType:
+    """Return the type as awkward has it, which knows no text of a fixed size."""
+    match kind:
+        case NumberType(dtype) if dtype.kind in "SU":
+            return TextType(dtype.kind == "S")
+        case ListType(content):
+            return ListType(without_fixed_text(content))
+        case FixedType(content, size):
+            return FixedType(without_fixed_text(content), size)
+        case OptionType(content):
+            return OptionType(without_fixed_text(content))
+        case RecordType(columns, is_tuple):
+            return RecordType(tuple((name, without_fixed_text(each)) for name, each in columns), is_tuple)
+        case _:
+            return kind
+
+
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return the name of a numpy type. Raises TypeMismatchError for one that has padding, or no name that can be read back."""
     return str(type_of_dtype(dtype))
@@ -233,7 +265,7 @@ class _Reader:
             self.at = match.end()
         for size in reversed(sizes):
             kind = FixedType(kind, size)
-        if sizes and _least_bytes(kind) > _SIZE_MAX:
+        if sizes and (_levels(kind) > 2 * _DEPTH_MAX or _least_bytes(kind) > _SIZE_MAX):
             raise ValueError
         return kind
 
@@ -292,6 +324,17 @@ class _Reader:
             return False
         self.at += len(text)
         return True
+
+
+def _levels(kind: ColumnType) -> int:
+    """Return how deep a type is."""
+    match kind:
+        case ListType(content) | OptionType(content) | FixedType(content, _):
+            return 1 + _levels(content)
+        case RecordType(columns, _):
+            return 1 + max((_levels(each) for _, each in columns), default=0)
+        case _:
+            return 1
 
 
 def _least_bytes(kind: ColumnType) -> int:

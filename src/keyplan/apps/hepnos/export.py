@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from keyplan.apps.hepnos.arrow_values import arrow_content, arrow_item
 from keyplan.apps.hepnos.column_types import ColumnType
 from keyplan.apps.hepnos.columns import EVENT_COLUMNS
+from keyplan.apps.hepnos.errors import TypeMismatchError
 from keyplan.apps.hepnos.loading import Progress
 from keyplan.apps.hepnos.product_types import RowsType
 from keyplan.apps.hepnos.table_values import list_or_nothing
@@ -101,6 +102,10 @@ def export_parquet(
         unfinished.replace(target)
     except OSError as error:
         raise InvalidInputError(source=str(target), problem=error.strerror or "it cannot be written") from error
+    except (
+        pa.ArrowNotImplementedError
+    ) as error:  # Why: Parquet has no records without fields, nor may it have others' types.
+        raise InvalidInputError(source=str(target), problem=f"{error} Or exclude the column.") from error
     finally:
         unfinished.unlink(missing_ok=True)
     return done
@@ -148,7 +153,10 @@ def _columns(chosen: Sequence[_Choice], events: npt.NDArray[Any], schema: Any) -
     for choice in chosen:
         is_present, offsets, rows = _lists(choice, events)
         kind = schema.field(choice.table.key).type
-        content = arrow_content(rows, choice.row)
+        try:
+            content = arrow_content(rows, choice.row)
+        except TypeMismatchError as error:
+            raise TypeMismatchError(**error.facts, table=choice.table.key) from error
         columns.append(pa.LargeListArray.from_arrays(pa.array(offsets), content, type=kind, mask=pa.array(~is_present)))
     return columns
 
@@ -157,8 +165,12 @@ def _lists(choice: _Choice, events: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bo
     """Return which events have a product, where each one's rows begin and end, and the rows in the order of the events."""
     table = choice.table.load(choice.columns, choice.exclude, choice.missing, events=events)
     own_order = np.lexsort([events[name] for name in reversed(EVENT_COLUMNS.names or ())])
+    ordered = events[own_order]
+    is_found = _is_among(ordered, table.events)
+    # Why counted: an array of events may have one several times.
+    is_first = np.concatenate([np.ones(min(1, len(ordered)), bool), ordered[1:] != ordered[:-1]])
     position = np.full(len(events), -1, np.int64)
-    position[own_order[_is_among(events[own_order], table.events)]] = np.arange(len(table.events))
+    position[own_order[is_found]] = (np.cumsum(is_first & is_found) - 1)[is_found]
     is_present = position >= 0
     offsets, rows = taken(table.offsets, table.rows, position[is_present])
     counts = np.zeros(len(events), np.int64)

@@ -107,8 +107,6 @@ def load_source(
         raise InvalidInputError(
             source=source.name, problem="run, subrun and event are not as long as the other columns"
         )
-    for label, kind in source.tables.items():
-        note_table(dataset, label, kind, name=source.table_name)
     blocks = _Blocks(columns)
     if source.has_lists and blocks.repeated is not None:
         run, subrun, event = (int(column[blocks.repeated]) for column in columns)
@@ -123,6 +121,8 @@ def load_source(
         done += len(own[0])
         if progress is not None:
             progress(done, source.entries)
+    for label, kind in source.tables.items():
+        note_table(dataset, label, kind, name=source.table_name)  # Why again: there may be no entries.
     return Loaded(source.name, source.entries, blocks.events, created, products, tuple(source.tables), source.skipped)
 
 
@@ -201,14 +201,17 @@ def _flat(kind: RowsType, parts: Sequence[Any]) -> Rows:
 def _store(dataset: "DataSet", source: Source, label: str, columns: Columns, rows: Rows, *, replace: bool) -> int:
     own = _without_absent(columns, rows)
     events, values = _as_lists(*own) if source.has_lists else _as_rows(*own)
+    table = source.table_name or label
     if not replace:
-        refuse_other_versions(dataset, source.name, label, rows.kind, events)
+        # Why before the note: a version that was refused would stay in the union, and have no rows.
+        refuse_other_versions(dataset, source.name, label, table, rows.kind, events)
+    note_table(dataset, label, rows.kind, name=source.table_name)
     store_products(dataset, label, rows.kind, events, values, mode="overwrite" if replace else "new")
     if replace:
-        remove_other_versions(dataset, label, rows.kind, events)
+        remove_other_versions(dataset, label, table, rows.kind, events)
     else:
         _compare(dataset, source, label, rows.kind, events, values)
-        refuse_other_versions(dataset, source.name, label, rows.kind, events)
+        refuse_other_versions(dataset, source.name, label, table, rows.kind, events)
     return len(values)
 
 

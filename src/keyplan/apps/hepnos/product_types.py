@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from keyplan.apps.hepnos.column_types import ColumnType, RecordType, type_of_dtype, unpadded
+from keyplan.apps.hepnos.column_types import ColumnType, RecordType, converted, type_of_dtype, unpadded
 from keyplan.apps.hepnos.errors import TypeMismatchError
 from keyplan.errors import CorruptionError, InvalidInputError
 
@@ -158,15 +158,31 @@ class VectorType(RowsType):
         given = rows if isinstance(rows, np.ndarray) else values_module().to_packed(rows, self.row)
         if given.dtype == self.dtype:
             return given
-        if given.dtype.names != self.dtype.names or not np.can_cast(given.dtype, self.dtype, "same_kind"):
-            raise self.refuse(f"its elements are {given.dtype.name}")
-        found = given.astype(self.dtype)
-        for name in self.dtype.names or (None,):
-            one, other = (given, found) if name is None else (given[name], found[name])
-            # Trap: to numpy int64 fits int8, and text is cut.
-            if other.dtype.kind in "iuSU" and not np.array_equal(one, other):
-                raise self.refuse("a value is out of range")
+        self._check_castable(given.dtype, self.dtype)
+        with np.errstate(over="ignore"):
+            found = converted(given, self.dtype)
+        self._check_held(given, found)
         return found
+
+    def _check_castable(self, given: np.dtype[Any], wanted: np.dtype[Any]) -> None:
+        one, other = given.base, wanted.base
+        if given.shape != wanted.shape or set(one.names or ()) != set(other.names or ()):
+            raise self.refuse(f"its elements are {given.name}")
+        ours: Any = one.fields
+        theirs: Any = other.fields
+        for name in other.names or ():
+            self._check_castable(ours[name][0], theirs[name][0])
+        if other.names is None and not np.can_cast(one, other, "same_kind"):
+            raise self.refuse(f"its elements are {given.name}")
+
+    def _check_held(self, given: npt.NDArray[Any], found: npt.NDArray[Any]) -> None:
+        """Trap: to numpy int64 fits int8, nanoseconds fit seconds, and text is cut."""
+        for name in found.dtype.names or ():
+            self._check_held(given[name], found[name])
+        kind = found.dtype.kind
+        is_other = kind in "iuSUmM" and not np.array_equal(given, found, equal_nan=kind in "mM")
+        if is_other or (kind in "fc" and bool(np.any(np.isinf(found) & np.isfinite(given)))):
+            raise self.refuse("a value is out of range")
 
     def encode_rows(self, rows: Any, counts: npt.NDArray[np.int64]) -> list[bytes]:
         if rows.dtype.names != self.dtype.names:

@@ -2,7 +2,8 @@
 
 A type's name says a table's columns, `vector<struct{pt:float32,eta:float32}>`. Where that is too long for a key, it is the
 table's name and a digest of the columns, `vector<rec_slc@5d2a91c05d2a91c0>`; the columns then stand in the note alone. A note
-is a JSON product of the data set, labelled `table/LABEL/DIGEST`, and is written before any product of its type.
+is a JSON product of the data set, labelled `table/LABEL/DIGEST`, and is written before any product of its type. Other products
+may have labels that begin so.
 """
 
 import re
@@ -25,6 +26,7 @@ from keyplan.errors import CorruptionError, InvalidInputError
 __all__ = ["NotedTable", "chosen_columns", "note_table", "noted_tables", "table_type"]
 
 _NOTE: Final = "table/"
+_LABEL: Final = re.compile(r"table/(.*)/[0-9a-f]{16}", re.DOTALL)
 _KEY_BYTES_MAX: Final = 511
 """Why a number here: LMDB's limit; a table has the same type on every engine."""
 _NAME_BYTES_MAX: Final = 255
@@ -47,15 +49,19 @@ class _Note(msgspec.Struct, omit_defaults=True):
     row: str
     padded: Any = None
     """Of a C++ struct with padding, its fields and gaps, as numpy describes them."""
+    check: str = ""
+    """The digest of all else. Why: a damaged name or type would be one of other products, and rows would be missing."""
 
 
 def table_type(label: str, row: ColumnType, *, name: str | None = None) -> RowsType:
     """Return the type of a table's products; with a `name`, that of one of several tables that share the label.
 
-    Raises InvalidInputError for a column without a name, by which nobody could ask for it.
+    Raises InvalidInputError for a column without a name, by which nobody could ask for it, or a type that could not be read.
     """
     if isinstance(row, RecordType) and any(not column for column, _ in row.columns):
         raise InvalidInputError(source=label, problem="a column of the table has no name")
+    if column_type(str(row)) != row:
+        raise InvalidInputError(source=label, problem="its columns are nested too deep: 32 levels are the most")
     spelled = rows_type(row)
     room = min(_NAME_BYTES_MAX, _KEY_BYTES_MAX - ITEM_BYTES - len(label.encode(errors="replace")) - 1)
     if name is None and len(spelled.name.encode()) <= room:
@@ -81,9 +87,10 @@ def note_table(dataset: DataSetRef, label: str, kind: RowsType, *, name: str | N
     stored = dataset.load(noted, dict)
     if stored is None:
         dataset.require()
+        note.check = _check_of(note)
         dataset.store(noted, msgspec.to_builtins(note), type=dict, mode="new")
         stored = dataset.load(noted, dict)  # Why again: another's may have been first.
-    if stored is None or _noted(stored).type.row != kind.row:
+    if stored is None or _noted(f"{dataset.path} {noted}", label, stored).type.row != kind.row:
         raise InvalidInputError(source=label, problem=f"the type {kind.name} is that of other columns in this data set")
 
 
@@ -91,17 +98,24 @@ def noted_tables(dataset: DataSetRef, label: str | None = None) -> Iterator[Note
     """Yield the versions of the tables of a data set, or of one label. Raises CorruptionError for a note that is damaged."""
     prefix = _NOTE if label is None else f"{_NOTE}{label}/"
     for product in dataset.products(prefix, is_prefix=True):
-        # Why None: the data set may be removed at this moment.
-        value = dataset.datastore.load_product(product)
-        found = None if value is None else _noted(value)
+        match = _LABEL.fullmatch(product.label)
         # Why compared: the label of another table may begin with this one and a slash.
-        if found is not None and label in {None, found.label}:
-            yield found
+        if match is None or product.type != "json" or label not in {None, match[1]}:
+            continue
+        # Why None: the data set may be removed at this moment.
+        if (value := dataset.load(product.label, dict)) is not None:
+            yield _noted(f"{dataset.path} {product.label}", match[1], value)
 
 
-def _noted(value: object) -> NotedTable:
+def _check_of(note: _Note) -> str:
+    return _digest(msgspec.json.encode(msgspec.structs.replace(note, check="")).decode())
+
+
+def _noted(product: str, label: str, value: object) -> NotedTable:
     try:
         note = msgspec.convert(value, _Note)
+        if note.label != label or note.check != _check_of(note):
+            raise ValueError("it is not as it was written")
         row = column_type(note.row)
         if row is None:
             raise TypeMismatchError(type=note.row, problem="it is the name of no type")
@@ -112,8 +126,8 @@ def _noted(value: object) -> NotedTable:
                 raise TypeMismatchError(type=note.type, problem="its fields are not those of its row")
         else:
             kind = rows_type(row).renamed_rows(note.type)
-    except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise CorruptionError(problem="the note of a table cannot be read") from error
+    except (msgspec.MsgspecError, TypeError, ValueError, LookupError) as error:
+        raise CorruptionError(problem="the note of a table cannot be read", product=product) from error
     return NotedTable(note.label, note.table, kind)
 
 

@@ -20,13 +20,22 @@ from keyplan.apps.hepnos.bulk import (
     sorted_rows,
     store_products,
 )
-from keyplan.apps.hepnos.column_types import ColumnType, NumberType, OptionType, RecordType, packed_dtype, wider
+from keyplan.apps.hepnos.column_types import (
+    ColumnType,
+    OptionType,
+    RecordType,
+    converted,
+    packed_dtype,
+    wider,
+    without_fixed_text,
+)
 from keyplan.apps.hepnos.columns import EVENT_COLUMNS, checked_column, key_numbers
 from keyplan.apps.hepnos.dataset_ref import DataSetRef
 from keyplan.apps.hepnos.errors import MissingError
 from keyplan.apps.hepnos.keys import ITEM_BYTES, NO_EVENT, Kind, product_suffix
 from keyplan.apps.hepnos.numbered import Event
 from keyplan.apps.hepnos.product_types import RowsType, values_module
+from keyplan.apps.hepnos.table_filling import filled
 from keyplan.apps.hepnos.table_input import rows_of
 from keyplan.apps.hepnos.table_notes import chosen_columns, note_table, noted_tables, table_type
 from keyplan.apps.hepnos.table_versions import remove_other_versions
@@ -113,7 +122,11 @@ class Table:
         "int64 | float64" is a column that has no type which holds both, and is loaded by version. Rows without columns have
         one here, called "".
         """
-        return {name: _shown(column) for name, column in _union(self._types).items()}
+        union = _union(self._types)
+        types = {name: each for name, column in union.items() if (each := _null_or_value(column)) is not None}
+        shown = {name: str(kind) for name, kind in _as_loaded(types).items()}
+        told = {name: " | ".join(str(kind) for _, kind in _distinct(column)) for name, column in union.items()}
+        return {name: shown.get(name, told[name]) for name in union}
 
     def load(
         self,
@@ -199,9 +212,8 @@ class Table:
             if column.is_lacking and _is_word(missing, "refuse"):
                 lacking = ", ".join(kind.name for kind in kinds if name not in _columns(kind))
                 raise InvalidInputError(source=self.key, problem=f"{_called(name)} is missing in {lacking}")
-            is_option = column.is_lacking and _is_word(missing, "null") and not isinstance(column.type, OptionType)
-            found[name] = OptionType(column.type) if is_option else column.type
-        return found
+            found[name] = (_null_or_value(column) if _is_word(missing, "null") else None) or column.type
+        return _as_loaded(found)
 
     def _joined(
         self, parts: Sequence[_Part], union: Mapping[str, ColumnType], missing: Any
@@ -269,12 +281,17 @@ def _distinct(column: _Column) -> list[tuple[RowsType, ColumnType]]:
     return list({kind: (version, kind) for version, kind in reversed(column.found)}.values())[::-1]
 
 
-def _shown(column: _Column) -> str:
-    if column.type is None:
-        return " | ".join(str(kind) for _, kind in _distinct(column))
-    return str(
-        OptionType(column.type) if column.is_lacking and not isinstance(column.type, OptionType) else column.type
-    )
+def _null_or_value(column: _Column) -> ColumnType | None:
+    """Return the type of a column that is nothing where a version has none of it; None where it has no type."""
+    is_option = column.is_lacking and column.type is not None and not isinstance(column.type, OptionType)
+    return OptionType(column.type) if is_option and column.type is not None else column.type
+
+
+def _as_loaded(union: dict[str, ColumnType]) -> dict[str, ColumnType]:
+    """Return the types that columns have in the array that they are loaded into, of numpy or of awkward."""
+    if packed_dtype(_row_of(union)) is not None:
+        return union
+    return {name: without_fixed_text(kind) for name, kind in union.items()}
 
 
 def _is_word(missing: Any, word: str) -> bool:
@@ -324,37 +341,11 @@ def _column_of(source: str, name: str, kind: ColumnType, version: RowsType, rows
         if dtype is None or not isinstance(own, np.ndarray):
             own = values_module().cast(values_module().from_rows(own), kind)
             return own if dtype is None else values_module().to_packed(own, kind)
-        return own.astype(dtype.base) if dtype.names is None else own.astype(dtype)
+        return converted(own, dtype)
     if _is_word(missing, "null"):
         return values_module().nothing_of(kind, len(rows))
     value = missing.get(name) if isinstance(missing, Mapping) else missing
-    return _filled(source, name, kind, value, len(rows))
-
-
-def _filled(source: str, name: str, kind: ColumnType, value: Any, length: int) -> Any:
-    """Return a value for each row. Raises InvalidInputError for one that the column's type does not hold."""
-    held = kind.content if isinstance(kind, OptionType) else kind
-    given = np.asarray(value)
-    if isinstance(held, NumberType) and value is not None and given.ndim == 0 and given.dtype.kind != "O":
-        filled = _as_dtype(given, held.dtype)
-        if filled is not None:
-            whole = np.full(length, filled)
-            return whole if held is kind else values_module().cast(values_module().from_rows(whole), kind)
-    problem = (
-        f"{value!r} is no value of column {name}, which is {held}: give one of its own in a dict, or missing='null'"
-    )
-    raise InvalidInputError(source=source, problem=problem)
-
-
-def _as_dtype(value: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any] | None:
-    """Return a value as another type, None when it would be another value."""
-    try:
-        with np.errstate(all="ignore"):
-            found = value.astype(dtype)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    is_nan = value.dtype.kind in "fc" and dtype.kind in "fc" and bool(np.isnan(value))
-    return found if is_nan or np.array_equal(found, value) else None
+    return filled(source, name, kind, value, len(rows))
 
 
 def taken(offsets: npt.NDArray[np.int64], rows: Any, order: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Any]:
@@ -473,5 +464,5 @@ def store_table(
         create_items(dataset, *columns, operation_keys=operation_keys)
     note_table(dataset, label, kind)
     stored = store_products(dataset, label, kind, first, values, operation_keys=operation_keys)
-    remove_other_versions(dataset, label, kind, first)
+    remove_other_versions(dataset, label, label, kind, first)
     return stored

@@ -31,6 +31,7 @@ from keyplan.apps.hepnos.column_types import (
     dtype_name,
     dtype_named,
     packed_dtype,
+    without_fixed_text,
 )
 from keyplan.apps.hepnos.errors import TypeMismatchError
 from keyplan.apps.hepnos.product_types import ProductType, RowsType, ScalarType, TableType, VectorType, values_module
@@ -282,8 +283,9 @@ def _named(name: str) -> ProductType | None:
         return product_type(kind) if inner is None else vector(kind)
     if name.startswith("table<") and name.endswith(">"):
         row = column_type(name[len("table<") : -1])
+        found = None if row is None else rows_type(row)
         # Why compared: rows of plain data are a vector, and have one name.
-        return rows_type(row) if row is not None and rows_type(row).name == name else None
+        return found if found is not None and found.name == name else None
     dtype = dtype_named(base)
     if dtype is None:
         return None
@@ -308,6 +310,9 @@ def rows_type(row: ColumnType, name: str | None = None) -> RowsType:
     """
     dtype = packed_dtype(row)
     if dtype is None or isinstance(row, FixedType):
+        if without_fixed_text(row) != row:
+            problem = "text of a fixed size stands in rows of fixed sizes alone; take str or bytes"
+            raise TypeMismatchError(type=str(row), problem=problem)
         return TableType(f"table<{row if name is None else name}>", row)
     return VectorType(f"vector<{row if name is None else name}>", dtype)
 
