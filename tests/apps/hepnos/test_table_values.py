@@ -203,6 +203,15 @@ def test_damaged_bytes_are_told_or_are_other_rows(seed: int) -> None:
             continue
 
 
+@pytest.mark.parametrize("name", ["struct{}", "int8[0]", "tuple{nothing[0],struct{}}", "int8", "list<str>"])
+@pytest.mark.parametrize("count", [1 << 28, 1 << 47, 1 << 61])
+def test_a_count_without_bytes_is_damage(name: str, count: int) -> None:
+    kind = column_type(name)
+    assert kind is not None
+    with pytest.raises(CorruptionError):
+        TableType("t", kind).decode_rows([struct.pack("<Q", count), struct.pack("<Q", 0)])
+
+
 @pytest.mark.parametrize(
     ("one", "other", "expected"),
     [

@@ -129,6 +129,7 @@ def test_any_column_that_a_version_lacks_is_nothing_or_a_value(store: hepnos.Dat
         "text": (np.array(["ab"]), "x", "x", b""),
         "word": (["ab"], "", "", 1.0),
         "when": (np.array([5], "m8[s]"), np.timedelta64("NaT"), None, 0),
+        "wave": (np.array([1j]), 2, 2 + 0j, "a"),
         "cov": (np.ones((1, 3), "f4"), -1, [-1.0, -1.0, -1.0], [1, 2]),
         "hits": ([[1.5]], [], [], ["a"]),
         "at": (at, {"of": b"", "n": 2}, (b"", 2), {"of": b""}),

@@ -36,7 +36,7 @@ def _arrow_type(kind: ColumnType, *, is_optional: bool = False) -> Any:
     match kind:
         case NumberType(dtype) if dtype.kind == "c":
             part = pa.from_numpy_dtype(np.dtype(f"f{dtype.itemsize // 2}"))
-            return pa.struct([pa.field(each, part, nullable=False) for each in ("real", "imag")])
+            return pa.struct([pa.field(each, part, nullable=is_optional) for each in ("real", "imag")])
         case NumberType(dtype) if dtype.kind in "SU":
             return pa.large_binary() if dtype.kind == "S" else pa.large_string()
         case NumberType(dtype) if dtype.kind in "mM":
@@ -81,7 +81,7 @@ def _array(layout: Any, kind: ColumnType, *, is_optional: bool = False) -> Any:
         layout = layout.project()
     match kind:
         case NumberType(dtype) if dtype.kind not in "SU":
-            return _numbers(np.asarray(layout.data), dtype)
+            return _numbers(np.asarray(layout.data), dtype, is_optional=is_optional)
         case NumberType() | TextType():
             lists = layout.to_ListOffsetArray64(True)  # noqa: FBT003
             raw = np.ascontiguousarray(lists.content.data)
@@ -116,10 +116,11 @@ def _optional(layout: Any, kind: OptionType) -> Any:
     return present.take(pa.array(index, mask=~is_there))
 
 
-def _numbers(values: Any, dtype: np.dtype[Any]) -> Any:
+def _numbers(values: Any, dtype: np.dtype[Any], *, is_optional: bool) -> Any:
     if dtype.kind == "c":
         parts = [pa.array(np.ascontiguousarray(part)) for part in (values.real, values.imag)]
-        return pa.StructArray.from_arrays(parts, fields=list(_arrow_type(NumberType(dtype))))
+        fields = list(_arrow_type(NumberType(dtype), is_optional=is_optional))
+        return pa.StructArray.from_arrays(parts, fields=fields)
     kind = _arrow_type(NumberType(dtype))
     if pa.types.is_int64(kind) and dtype.kind in "mM":
         values = np.ascontiguousarray(values).view("i8")

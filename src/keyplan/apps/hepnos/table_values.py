@@ -62,6 +62,8 @@ _U32_MAX: Final = 0xFFFFFFFF
 _ROWS_MAX: Final = 1 << 48
 """Why: rows without columns have no bytes that would bound their number."""
 _HEAD: Final = 8
+_BARE_ROWS_MAX: Final = 1 << 24
+"""Why less, of rows that have no bytes at all: who loads many products puts them in order, which takes memory for each row."""
 
 Counts = npt.NDArray[np.int64]
 
@@ -273,7 +275,14 @@ def encoded(rows: Any, kind: ColumnType, counts: Counts) -> list[bytes]:
     layout = ak.to_layout(ak.to_packed(cast(rows, kind)))
     parts: list[list[bytes]] = [_slices(counts.astype("<u8").tobytes(), np.full(len(counts), _HEAD))]
     _encode(kind, layout, counts, parts)
-    return list(map(b"".join, zip(*parts, strict=True)))
+    found = list(map(b"".join, zip(*parts, strict=True)))
+    if _has_too_many_bare(found, counts):
+        raise TypeMismatchError(type=str(kind), problem="so many rows without bytes are no table")
+    return found
+
+
+def _has_too_many_bare(raws: Sequence[bytes], counts: Counts) -> bool:
+    return any(len(raws[at]) == _HEAD for at in np.flatnonzero(counts > _BARE_ROWS_MAX).tolist())
 
 
 def _encode(kind: ColumnType, layout: Any, counts: Counts, parts: list[list[bytes]]) -> None:
@@ -351,6 +360,8 @@ def decoded(kind: ColumnType, raws: Sequence[bytes], columns: Collection[str] | 
         kept = [content for content, is_chosen in zip(contents, chosen, strict=True) if is_chosen]
         found = _record(named, kept, int(counts.sum()), is_tuple=kind.is_tuple)
     reader.end()
+    if _has_too_many_bare(raws, counts):
+        raise reader.damaged("the count of rows is beyond all measure")
     return counts, ak.Array(found)
 
 
