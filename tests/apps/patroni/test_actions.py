@@ -1,15 +1,20 @@
 """What an operator has done with a running cluster: the steps that it comes to, and how each is made, also a second time."""
 
+import json
 import re
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import ClassVar
 
 import pytest
 
-from keyplan.apps.patroni import Cell, MemberKey, NodeKey, Operation, Step, patroni_rest
+from keyplan.apps.patroni import Cell, Credentials, Member, MemberKey, NodeKey, Operation, Step, patroni_rest
 from keyplan.apps.patroni.actions import Action, ActionKind, Actions
 from keyplan.apps.patroni.cli_actions import changes_of
 from keyplan.apps.patroni.cluster_steps import is_changed
 from keyplan.apps.patroni.patroni_rest import PatroniRefusedError
+from keyplan.apps.patroni.records import Sync
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
@@ -56,7 +61,16 @@ def test_a_leader_that_moves_hands_over_when_the_new_node_follows(cluster: Paper
         (ActionKind.MOVE, {"node": "a", "cell": "cell-b"}, 422, "cell cell-b has a node of the instance already"),
         (ActionKind.MOVE, {"node": "a", "cell": "cell-x"}, 422, "no cell cell-x that is alive"),
         (ActionKind.CONFIGURE, {}, 400, "no change of the configuration is given"),
-        (ActionKind.CONFIGURE, {"configuration": {"x": "y" * 65_536}}, 400, "at most 65536 are taken"),
+        (ActionKind.CONFIGURE, {"configuration": {"slots": {"x": "y" * 65_536}}}, 400, "at most 65536 are taken"),
+        (ActionKind.CONFIGURE, {"configuration": changes_of(["a." * 5000 + "a=1"])}, 400, "more than 8 levels"),
+        (ActionKind.CONFIGURE, {"configuration": {"ttl": "abc"}}, 400, "ttl is a whole number, at least 20"),
+        (ActionKind.CONFIGURE, {"configuration": {"ttl": 1}}, 400, "ttl is a whole number, at least 20"),
+        (ActionKind.CONFIGURE, {"configuration": {"ttl": "9" * 30}}, 400, "ttl is a whole number"),
+        (ActionKind.CONFIGURE, {"configuration": {"loop_wait": True}}, 400, "loop_wait is a whole number, at least 1"),
+        (ActionKind.CONFIGURE, {"configuration": {"synchronous_mode": [1]}}, 400, "synchronous_mode is true or false"),
+        (ActionKind.CONFIGURE, {"configuration": {"postgresql": 5}}, 400, "postgresql is an object of settings"),
+        (ActionKind.CONFIGURE, {"configuration": {"postgresql": {"parameters": 5}}}, 400, "parameters is an object"),
+        (ActionKind.CONFIGURE, {"configuration": {"max_connections": 5}}, 400, "no setting max_connections"),
     ],
 )
 def test_what_cannot_be_is_refused_with_words_and_nothing_is_begun(
@@ -73,6 +87,25 @@ def test_a_replica_that_does_not_follow_cannot_be_asked_to_lead(cluster: PaperCl
     cluster.follow("a", 2, state=None)
     with pytest.raises(RefusedError, match="a cannot lead now: it runs, and does not stream from the leader b"):
         planned(cluster, ActionKind.SWITCHOVER, node="a")
+
+
+def test_what_patroni_would_refuse_all_the_time_is_not_begun(cluster: PaperCluster) -> None:
+    cluster.broker.configurations.put("f1", {"pause": "on"})
+    for kind, given in ((ActionKind.SWITCHOVER, {}), (ActionKind.MOVE, {"node": "b", "cell": "cell-d"})):
+        with pytest.raises(RefusedError, match="the cluster is paused"):
+            planned(cluster, kind, **given)
+    assert planned(cluster, ActionKind.SWITCHOVER, node="a")
+    cluster.broker.configurations.put("f1", {"synchronous_mode": True})
+    cluster.broker.syncs.put("f1", Sync(leader="b", sync_standby="c"))
+    with pytest.raises(RefusedError, match="a is not synchronous, and could lack writes; c is"):
+        planned(cluster, ActionKind.SWITCHOVER, node="a")
+    assert planned(cluster, ActionKind.SWITCHOVER, node="c")
+
+
+def test_a_switch_is_off_that_patroni_reads_as_off_and_null_takes_away_what_nobody_knows(cluster: PaperCluster) -> None:
+    for value, target in (("off", "off"), ("No", "off"), (0, "off"), ("ON", "on"), (1, "on"), (None, "off")):
+        assert planned(cluster, ActionKind.CONFIGURE, configuration={"pause": value})[1] == ("wait_pause", "", target)
+    assert planned(cluster, ActionKind.CONFIGURE, configuration={"ttll": None, "postgresql": None})
 
 
 def test_one_operation_goes_on_at_a_time_and_a_failed_action_leaves_the_instance_usable(cluster: PaperCluster) -> None:
@@ -144,6 +177,49 @@ def test_a_member_is_asked_until_it_was_started_anew_and_not_again(
     starts.now = ""
     assert cluster.made(Step(kind=name, node="a")).steps[0].mark == "-"
     assert starts.asked == 3
+
+
+@pytest.mark.parametrize("name", ["restart", "reinitialise"])
+def test_a_member_that_took_it_on_is_not_asked_again_while_it_copies_or_starts(
+    cluster: PaperCluster, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    starts = Starts(monkeypatch, name)
+    starts.on_asked = lambda: setattr(starts, "now", "")
+    ended = cluster.made(Step(kind=name, node="a"))
+    assert (starts.asked, ended.steps[0].is_asked) == (1, True)
+    assert ended.message.endswith("a: PostgreSQL does not run")
+    # Nor by the broker that goes on with it.
+    assert cluster.made(ended.steps[0]).status == "failed"
+    assert starts.asked == 1
+
+
+class Busy(BaseHTTPRequestHandler):
+    """Patroni's REST API at a member that is at something else already; without `force` it says so."""
+
+    task: ClassVar[str]
+    bodies: ClassVar[list[dict[str, object]]]
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.bodies.append(body)
+        self.send_response(200 if body.get("force") else 503)
+        self.end_headers()
+        self.wfile.write(b"reinitialize started" if body.get("force") else f"{self.task} already in progress".encode())
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Say nothing."""
+
+
+def test_a_copy_that_is_made_already_is_not_cancelled_for_another_one_and_what_else_is_done_is() -> None:
+    Busy.bodies = []
+    with HTTPServer(("127.0.0.1", 0), Busy) as server:
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        member = Member(api_url=f"http://127.0.0.1:{server.server_port}/patroni")
+        for task in ("reinitialize", "restarting after failure"):
+            Busy.task = task
+            patroni_rest.reinitialise(member, Credentials())
+        server.shutdown()
+    assert Busy.bodies == [{}, {}, {"force": True}]
 
 
 def test_a_restart_that_does_not_come_fails_with_what_is_wrong(
@@ -227,6 +303,9 @@ def test_a_node_that_is_added_for_a_move_is_asked_of_that_cell_alone(cluster: Pa
         ({"a": 1}, {"a": None}, False),
         ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}}, True),
         ({"a": 1}, {"a": {"b": 1}}, False),
+        ({}, {"a": {"b": None}}, True),
+        ({"a": {"b": None}}, {"a": {"b": None}}, True),
+        ({}, {"a": {"b": 1}}, False),
     ],
 )
 def test_whether_a_configuration_is_what_changes_make_of_it(

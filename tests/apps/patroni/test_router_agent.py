@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from keyplan import Secret
-from keyplan.apps.patroni import Broker, Member, MemberKey, Operation, RouterReport
+from keyplan.apps.patroni import Broker, InstanceState, Member, MemberKey, Operation, RouterReport
 from keyplan.apps.patroni.ports import PortAllocator, PortRange
+from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.apps.patroni.router_agent import Router
 from keyplan.apps.patroni.router_haproxy import HAProxy, find_haproxy
 from keyplan.apps.patroni.router_routes import Leader, ReplicaRoute, Route
@@ -119,6 +120,17 @@ def test_a_cluster_that_appears_below_service_gets_a_port_and_a_route_without_an
     router.step()
     assert broker.next_port.peek() == 33008
     router.close()
+
+
+def test_an_instance_whose_allocation_was_lost_gets_the_port_that_its_bindings_have(store: Store, lease: Lease) -> None:
+    broker, allocator = Broker(store), PortAllocator(store)
+    broker.instances.put("f2", InstanceState(instance_id="f2", allocated_port=33005))
+    appear(broker, "f2", lease)
+    assert allocator.allocate_to_appeared("f2") == 33005
+    broker.allocations.delete("f2")
+    broker.allocations.put("theirs", 33005)
+    with pytest.raises(RefusedError, match="port 33005, which the instance had, is another's now"):
+        allocator.allocate_to_appeared("f2")
 
 
 def test_what_is_left_of_a_deleted_instance_gets_no_port_again(store: Store) -> None:

@@ -9,10 +9,10 @@ from enum import StrEnum
 from typing import Any, ClassVar, Final
 from uuid import uuid4
 
-import msgspec
 from msgspec import Struct, field
 
 from keyplan.apps.patroni.clusters import cell_loads, members_astray
+from keyplan.apps.patroni.dynamic_configuration import is_on, require_changes
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.operations import new_operation, note_progress, refuse_unusable
 from keyplan.apps.patroni.records import InstanceState, Operation, Step
@@ -22,9 +22,6 @@ from keyplan.layout import Binding
 from keyplan.store import Store
 
 __all__ = ["Action", "ActionKind", "Actions"]
-
-_CONFIGURATION_BYTES_MAX: Final = 65_536
-"""Why: it is a part of a record, and Patroni's own configuration has a few kilobytes."""
 
 
 class ActionKind(StrEnum):
@@ -117,6 +114,7 @@ class _Cluster:
                 raise RefusedError(400, f"{node} leads already")
             if astray := members_astray(self._broker, self._instance, [node]):
                 raise RefusedError(422, f"{node} cannot lead now: {astray[node]}")
+        self._require_handover(node)
         return [Step(kind="switch", node=leader, target=node), Step(kind="wait_leader"), Step(kind="wait_members")]
 
     def restart(self, node: str) -> list[Step]:
@@ -152,29 +150,41 @@ class _Cluster:
             raise RefusedError(422, f"cell {cell} takes no more nodes")
         if cell in self._placed.values():
             raise RefusedError(422, f"cell {cell} has a node of the instance already")
+        if node == leader:
+            self._require_handover("")
         steps = [Step(kind="add", node=str(uuid4()), target=cell), Step(kind="wait_members")]
         if node == leader:
             steps.append(Step(kind="switch", node=node))
         return [*steps, Step(kind="remove", node=node), Step(kind="wait_members"), Step(kind="wait_leader")]
 
     def configure(self, changes: dict[str, Any]) -> list[Step]:
-        if not changes:
-            raise RefusedError(400, "no change of the configuration is given")
-        size = len(msgspec.json.encode(changes))
-        if size > _CONFIGURATION_BYTES_MAX:
-            raise RefusedError(400, f"the changes have {size} bytes, and at most {_CONFIGURATION_BYTES_MAX} are taken")
+        require_changes(changes)
         self._led()
         steps = [Step(kind="configure")]
         if "pause" in changes:
-            steps.append(Step(kind="wait_pause", target="on" if changes["pause"] else "off"))
+            steps.append(Step(kind="wait_pause", target="on" if is_on(changes["pause"]) else "off"))
         if "synchronous_mode" in changes and len(self._placed) > 1:
-            steps.append(Step(kind="wait_synchronous", target="on" if _is_on(changes["synchronous_mode"]) else "off"))
+            steps.append(Step(kind="wait_synchronous", target="on" if is_on(changes["synchronous_mode"]) else "off"))
         return steps
 
     def _led(self) -> str:
         if self._leader is None:
             raise RefusedError(422, "nobody leads the cluster now")
         return self._leader
+
+    def _require_handover(self, candidate: str) -> None:
+        """Refuse what Patroni would refuse for as long as the cluster is as it is, and the step would wait for in vain."""
+        configuration = self._broker.configurations.get(self._instance) or {}
+        if not candidate and is_on(configuration.get("pause")):
+            raise RefusedError(
+                422, "the cluster is paused, and hands over to a node that is named alone; resume it first"
+            )
+        if candidate and str(configuration.get("synchronous_mode")).lower() in {"on", "true", "yes", "1"}:
+            sync = self._broker.syncs.get(self._instance)
+            standbys = ((sync.sync_standby if sync is not None else None) or "").split(",")
+            if candidate.lower() not in map(str.lower, standbys):
+                known = ", ".join(filter(None, standbys)) or "no node"
+                raise RefusedError(422, f"{candidate} is not synchronous, and could lack writes; {known} is")
 
     def _know(self, node: str) -> None:
         if node not in self._placed:
@@ -189,8 +199,3 @@ _STEPS: Final[Mapping[ActionKind, Callable[[_Cluster, Action], list[Step]]]] = {
     ActionKind.MOVE: lambda cluster, action: cluster.move(action.node, action.cell),
     ActionKind.CONFIGURE: lambda cluster, action: cluster.configure(action.configuration),
 }
-
-
-def _is_on(value: object) -> bool:
-    """Whether a value of `synchronous_mode` turns it on: Patroni takes "quorum", too."""
-    return value not in {None, False, "off", "false", "no"}

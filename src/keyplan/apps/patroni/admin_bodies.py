@@ -110,7 +110,7 @@ class InstanceRecord(Struct, kw_only=True):
     parameters: dict[str, Any]
     nodes: list[PlacedNode]
     bindings: list[BindingState]
-    operation: Annotated[Operation | None, Schema("The last operation.")]
+    operation: Annotated[Operation | None, Schema("The last operation; its `configuration` is not shown.")]
 
 
 class KeptInstance(Struct, kw_only=True):

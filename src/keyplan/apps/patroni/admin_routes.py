@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Annotated, Final
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from keyplan.apps.patroni.actions import Action, ActionKind, Actions
 from keyplan.apps.patroni.admin_bodies import (
@@ -143,7 +144,8 @@ class Administration:
             parameters=state.parameters,
             nodes=nodes,
             bindings=bindings,
-            operation=last,
+            # Why without it: a configuration may hold a secret, as an archive's key, and this has none.
+            operation=replace(last, configuration={}) if last is not None else None,
         )
 
     @administered(

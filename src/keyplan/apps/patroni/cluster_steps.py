@@ -132,7 +132,10 @@ class ClusterSteps:
         self._start_anew(step, patroni_rest.reinitialise)
 
     def _start_anew(self, step: Step, ask: Ask) -> None:
-        """Ask a member for something that its PostgreSQL is started anew by, and wait until it was."""
+        """Ask a member for something that its PostgreSQL is started anew by, and wait until it was.
+
+        Why not again while PostgreSQL does not run: it may be starting, for minutes, and would be stopped or copied once more.
+        """
         if not step.mark:
             self._progress.until(partial(self._noted_start, step), self._progress.waits.step_seconds_max)
 
@@ -145,7 +148,18 @@ class ClusterSteps:
                 return f"{step.node}: PostgreSQL " + ("was not started anew" if started else "does not run")
             return ""
 
-        self._asking(problem, partial(self._asked, step.node, ask, f"{step.node} refuses"))
+        def asked() -> str:
+            try:
+                is_coming = step.is_asked and self._started_at(step.node) != step.mark
+            except PatroniRefusedError as error:
+                return f"{step.node}: {error}"
+            refusal = "" if is_coming else self._asked(step.node, ask, f"{step.node} refuses")
+            if not refusal and not step.is_asked:
+                step.is_asked = True
+                self._progress.note(step)
+            return refusal
+
+        self._asking(problem, asked)
         self._progress.complete()
 
     def _noted_start(self, step: Step) -> str:
@@ -154,7 +168,7 @@ class ClusterSteps:
             step.mark = self._started_at(step.node) or _DOWN
         except PatroniRefusedError as error:
             return f"{step.node}: {error}"
-        self._progress.mark(step.mark)
+        self._progress.note(step)
         return ""
 
     def _started_at(self, node: str) -> str:
@@ -213,10 +227,11 @@ def is_changed(found: Mapping[str, Any], changes: Mapping[str, Any]) -> bool:
     """
     for name, value in changes.items():
         if value is None:
-            if name in found:
+            # Why not by its name: Patroni keeps a null that came with an object which it had not.
+            if found.get(name) is not None:
                 return False
         elif isinstance(value, dict):
-            inner = found.get(name)
+            inner = found.get(name, {})
             if not isinstance(inner, dict) or not is_changed(inner, value):
                 return False
         elif name not in found or str(found[name]) != str(value):

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.operations import IN_PROGRESS, SUCCESS, note_progress
-from keyplan.apps.patroni.records import Operation
+from keyplan.apps.patroni.records import Operation, Step
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.layout import Binding
 from keyplan.store import Store
@@ -155,14 +155,14 @@ class OperationProgress:
                 raise StepFailedError(text)
             self.pause()
 
-    def mark(self, text: str) -> None:
-        """Write into the step what was there before it began."""
+    def note(self, step: Step) -> None:
+        """Write down the step that is being made: what was there before it began, and whether it was asked for."""
 
-        def marked(broker: Broker, operation: Operation) -> None:
-            operation.steps[operation.completed_steps].mark = text
+        def noted(broker: Broker, operation: Operation) -> None:
+            operation.steps[operation.completed_steps] = step
             broker.operations.put(self.instance, operation)
 
-        self.commit(marked)
+        self.commit(noted)
 
     def pause(self) -> None:
         """Wait a moment. Raises StoppedError, SupersededError."""

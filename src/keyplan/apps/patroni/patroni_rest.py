@@ -14,7 +14,9 @@ __all__ = ["PatroniRefusedError", "configure", "reinitialise", "restart", "start
 
 _SECONDS_MAX: Final = 15.0
 _DONE_ALREADY: Final = ("leader name does not match", "cluster does not have members except leader")
-_UNDER_WAY: Final = ("reinitialize already in progress", "restart already in progress", "reinitialize in progress")
+_COPYING: Final = ("reinitialize already in progress",)
+_RESTARTING: Final = ("restart already in progress",)
+_BUSY: Final = "already in progress"
 _TEXT_MAX: Final = 200
 
 
@@ -33,12 +35,21 @@ def switch_over(member: Member | None, leader: str, credentials: Credentials, ca
 
 def restart(member: Member | None, credentials: Credentials) -> None:
     """Ask a member to restart its PostgreSQL in place. It may go on after the call. Raises PatroniRefusedError."""
-    _asked(member, "POST", "/restart", credentials, {}, also=_UNDER_WAY)
+    _asked(member, "POST", "/restart", credentials, {}, also=_RESTARTING)
 
 
 def reinitialise(member: Member | None, credentials: Credentials) -> None:
-    """Ask a replica to give up its data and copy the leader. It goes on after the call. Raises PatroniRefusedError."""
-    _asked(member, "POST", "/reinitialize", credentials, {"force": True}, also=_UNDER_WAY)
+    """Ask a replica to give up its data and copy the leader. It goes on after the call. Raises PatroniRefusedError.
+
+    What else the member is at is cancelled; a copy that it makes already is left alone, so that this may be asked again.
+    """
+    try:
+        _asked(member, "POST", "/reinitialize", credentials, {}, also=_COPYING)
+    except PatroniRefusedError as error:
+        if _BUSY not in str(error):
+            raise
+        # Trap: `force` cancels a copy as well, and what takes longer than the time between two calls would never end.
+        _asked(member, "POST", "/reinitialize", credentials, {"force": True}, also=_COPYING)
 
 
 def configure(member: Member | None, credentials: Credentials, changes: dict[str, Any]) -> None:

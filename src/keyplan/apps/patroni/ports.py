@@ -63,7 +63,8 @@ class PortAllocator:
         """Give a cluster that nobody ordered here a port, as the document's router does when one appears below `/service`.
 
         Return its port; None where nobody leads it, or where it is what is left of an instance that was deleted. One commit,
-        guarded by the leader key that was seen. Raises NoPortsLeftError.
+        guarded by the leader key that was seen. An instance whose allocation was lost is given the port that its bindings have.
+        Raises NoPortsLeftError, and RefusedError where somebody else has that one.
         """
 
         def work(binding: Binding) -> int | None:
@@ -72,7 +73,8 @@ class PortAllocator:
             # Why its operation: a node of a cell that was away may lead for the moment until the cell hears that it is to go.
             if not broker.leaders.exists(instance) or (operation is not None and operation.kind == "deprovision"):
                 return broker.allocations.get(instance)
-            return self.allocate_in(binding, instance)
+            state = broker.instances.get(instance)
+            return self.allocate_in(binding, instance, state.allocated_port if state is not None else None)
 
         return self._store.run(work)
 

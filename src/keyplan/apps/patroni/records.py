@@ -321,8 +321,8 @@ class Step(Struct, kw_only=True):
 
     `kind` is a word of `STEP_TITLES`. `node` is whom it concerns: of a `remove` it is empty until the step has chosen one, of a
     `copy` it is the instance whose backups are copied. `target` is who is to lead after a `switch`, the cell of a node that is
-    added, `on` or `off`; empty: whichever. `mark` is what was there before the step began, so that whoever goes on with it sees
-    whether it is done.
+    added, `on` or `off`; empty: whichever. `mark` is what was there before the step began, and `is_asked` says that a member
+    took on what it was asked for: so whoever goes on with it sees whether it is done, and does not ask once more.
     """
 
     schema_name: ClassVar[str] = "BrokerStep"
@@ -330,6 +330,7 @@ class Step(Struct, kw_only=True):
     node: str = ""
     target: str = ""
     mark: str = ""
+    is_asked: bool = False
 
 
 class Operation(Struct, kw_only=True):

@@ -17,6 +17,7 @@ from keyplan.apps.patroni.layout import Broker, MemberKey
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.ports import PortAllocator
 from keyplan.apps.patroni.records import Member, RouterReport
+from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.apps.patroni.router_routes import (
     Candidate,
     Leader,
@@ -134,7 +135,7 @@ class Router:
             self._asked_at[instance] = now + _ALLOCATE_AGAIN_SECONDS
             try:
                 port = self._ports.allocate_to_appeared(instance)
-            except KeyplanError as error:
+            except (KeyplanError, RefusedError) as error:
                 LOGGER.error("cluster %s gets no port: %s", instance, error)
                 continue
             if port is not None:
