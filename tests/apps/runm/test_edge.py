@@ -195,6 +195,19 @@ def test_an_authority_that_is_none_is_refused_with_its_file(
         assert caught.value.facts["source"] == "--tls-client-ca"
 
 
+@pytest.mark.parametrize("pair", [("client", "server"), ("", "server"), ("server", "")])
+def test_a_certificate_that_is_none_is_not_called_an_address_that_is_taken(
+    lmdb_store: Store, tmp_path: Path, authority: Authority, pair: tuple[str, str]
+) -> None:
+    (rubbish := tmp_path / "rubbish.pem").write_text("rubbish")
+    chain = authority.certificate(pair[0]) if pair[0] else rubbish
+    key = authority.key(pair[1]) if pair[1] else rubbish
+    listening = Listening(("127.0.0.1:0",), (chain, key))
+    with pytest.raises(InvalidInputError, match="with its key") as caught, serving(Deployment(lmdb_store), listening):
+        pass
+    assert caught.value.facts["source"] == "--use-tls"
+
+
 @pytest.mark.parametrize("given", [{"RUNM_METADATA_USE_TLS": "true"}, {}])
 def test_an_authority_without_an_access_file_or_without_tls_is_refused(tmp_path: Path, given: dict[str, str]) -> None:
     access = tmp_path / "access.toml"

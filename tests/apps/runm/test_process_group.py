@@ -17,9 +17,18 @@ import grpc
 import pytest
 
 import keyplan
+from keyplan.apps.runm import process_group
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.figures import Figures
-from keyplan.apps.runm.group_member import AskFigures, LineAsked, LineWritten, Member, Ready
+from keyplan.apps.runm.group_member import (
+    AskFigures,
+    Failed,
+    FiguresGiven,
+    LineAsked,
+    LineWritten,
+    Member,
+    Ready,
+)
 from keyplan.apps.runm.logs import LOGGER
 from keyplan.apps.runm.process import ServeChoices
 from keyplan.apps.runm.process_group import ProcessGroup, RunningProcess, gathered, reserved, run_group
@@ -84,6 +93,24 @@ def test_figures_of_processes_stand_side_by_side() -> None:
     assert len(names) == len(set(names))
 
 
+def test_a_process_that_hangs_is_asked_for_its_figures_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_group, "_FIGURES_SECONDS_MAX", 0.01)
+    pipe, others = Pipe()
+    process: Any = Dead()
+    one = RunningProcess(0, process, pipe, None)
+    assert [one.figures() for _ in range(3)] == [""] * 3
+    assert others.recv() == AskFigures()
+    assert not others.poll(), "a pipe that nobody reads must not fill"
+    others.send(FiguresGiven("late"))
+
+    def is_asked_again() -> bool:
+        one.figures()
+        return others.poll()
+
+    eventually(is_asked_again)
+    others.close()
+
+
 def test_a_line_whose_writer_is_gone_is_an_error_and_the_member_stops() -> None:
     pipe, others = Pipe()
     stop = threading.Event()
@@ -120,6 +147,7 @@ def test_what_dies_again_and_again_is_not_started_for_ever(
         begun.append(number)
         pipe, others = Pipe()
         others.send(Ready())
+        others.send(Failed(InvalidInputError(source="--cert-path", problem="unreadable")))
         process: Any = Dead()
         return RunningProcess(number, process, pipe, None)
 
@@ -128,7 +156,8 @@ def test_what_dies_again_and_again_is_not_started_for_ever(
     with caplog.at_level(logging.ERROR, LOGGER.name):
         assert not group.watch(threading.Event())
     assert len(begun) == 2 + 5
-    assert caplog.messages[-1].endswith("ended, by signal 9: that is 6 in 60 seconds, and the service ends")
+    assert all("--cert-path" in message for message in caplog.messages), "why it died is said"
+    assert caplog.messages[-1].endswith("): that is 6 in 60 seconds, and the service ends")
 
 
 # ---- the processes ---------------------------------------------------------------------------------------------------------

@@ -315,3 +315,20 @@ def test_a_session_of_any_length_is_not_kept() -> None:
         for request in (of_many_roles, of_a_long_name):
             assert answered(deployment, request)[0] is GrpcStatus.OK
         assert not deployment.ahead.creators
+
+
+@pytest.mark.parametrize("of_definition", ["schema", "permissions"])
+def test_what_a_large_definition_asks_for_is_not_kept_with_each_place(of_definition: str) -> None:
+    schema, permissions = '{"title": "%s"}' % ("s" * 30_000), (PropertyPermission("", "", 1),)
+    definition = (
+        ObjectDefinition(UUID(int=0), schema)
+        if of_definition == "schema"
+        else ObjectDefinition(
+            UUID(int=0), "{}", tuple(PropertyPermissions(f"key{number}", permissions) for number in range(400))
+        )
+    )
+    with keyplan.open("memory:") as store:
+        deployment = Making(store, Random(1)).deployment
+        set_definition(deployment, OPERATOR, Scope(None, "runm.image"), "", definition)
+        assert answered(deployment, a_create(1))[0] is GrpcStatus.OK
+        assert not deployment.ahead.creators

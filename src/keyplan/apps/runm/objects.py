@@ -113,6 +113,11 @@ class CreationTerms(NamedTuple):
     rules: PropertyRules
     schema: str | None
 
+    @property
+    def size(self) -> int:
+        """About how many bytes they take."""
+        return self.rules.size + len(self.schema or "")
+
     def require(self, record: Object) -> None:
         """Raise RefusedError: PERMISSION_DENIED for a property that is not the caller's, INVALID_ARGUMENT by the schema."""
         self.rules.require_writable([one.key for one in record.properties])

@@ -13,6 +13,9 @@ __all__ = ["READ", "WRITE", "PropertyRules", "Reader", "allowed", "changed_keys"
 READ: Final = 1
 WRITE: Final = 2
 
+_KEY_BYTES: Final = 64
+"""What a text of a set takes beside its characters, about."""
+
 
 class Reader(NamedTuple):
     """Who asks, as far as permissions go.
@@ -59,6 +62,11 @@ class PropertyRules:
             bits = {key: bit & allowed(permissions[key], whole) for key, bit in bits.items()}
         self._hidden = frozenset(key for key, bit in bits.items() if not bit & READ)
         self._fixed = frozenset(key for key, bit in bits.items() if not bit & WRITE)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return sum(_KEY_BYTES + len(key) for keys in (self._hidden, self._fixed) for key in keys)
 
     def visible(self, record: Object) -> Object:
         """Return the object without the properties that the reader may not read.

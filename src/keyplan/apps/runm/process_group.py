@@ -132,6 +132,7 @@ class RunningProcess:
         self._log = log
         self._sending, self._asking = Lock(), Lock()
         self._figures: SimpleQueue[str] = SimpleQueue()
+        self._is_asked = False
         Thread(target=self._hear, name="runm-member", daemon=True).start()
 
     def figures(self) -> str:
@@ -139,8 +140,13 @@ class RunningProcess:
         with self._asking, suppress(Empty):
             while not self._figures.empty():
                 self._figures.get_nowait()  # one that came too late
-            if self._send(AskFigures()):
-                return self._figures.get(timeout=_FIGURES_SECONDS_MAX)
+                self._is_asked = False
+            # Why not again before it answers: a pipe that nobody reads fills, and whoever sends then waits for ever.
+            self._is_asked = self._is_asked or self._send(AskFigures())
+            if self._is_asked:
+                text = self._figures.get(timeout=_FIGURES_SECONDS_MAX)
+                self._is_asked = False
+                return text
         return ""
 
     def _send(self, message: object) -> bool:
@@ -279,8 +285,15 @@ def _begun(settings: ServeSettings, choices: ServeChoices, log: AuditLog | None,
 
 
 def _ending(one: RunningProcess) -> str:
+    """How a process ended, and what it has said of that."""
     code = one.process.exitcode or 0
-    return f"by signal {-code}" if code < 0 else f"with exit code {code}"
+    how, standing = f"by signal {-code}" if code < 0 else f"with exit code {code}", None
+    # Why waited for: what it said last may still be in the pipe.
+    with suppress(Empty):
+        while (standing := one.standing.get(timeout=_LOOK_SECONDS)) is not None:
+            if isinstance(standing, Failed):
+                return f"{how} ({standing.error})"
+    return how
 
 
 def _serve(pipe: "Connection[Any, Any]", settings: ServeSettings, choices: ServeChoices, number: int) -> None:
@@ -300,7 +313,7 @@ def _serve(pipe: "Connection[Any, Any]", settings: ServeSettings, choices: Serve
         try:
             run_server(settings, choices, stop, announce=announce, member=member)
         except KeyplanError as error:
-            LOGGER.error("process %d cannot serve: %s", number, error)
+            # Why no line in the log: whoever started it says it, once.
             member.tell(Failed(error))
             raise SystemExit(1) from None
 

@@ -154,6 +154,16 @@ def _credentials(listening: Listening) -> grpc.ServerCredentials | None:
     if listening.certificate is None:
         return None
     chain, key = (_read(path, "--use-tls") for path in listening.certificate)
+    try:
+        # Why apart: of a pair that cannot be used, gRPC only says that the port cannot be bound.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.set_ciphers("ALL:@SECLEVEL=0")  # Why: how strong a key must be, gRPC decides.
+        context.load_cert_chain(*listening.certificate, password=_no_password)
+    except (ssl.SSLError, ValueError) as error:
+        problem = "{} and {} are no certificate with its key, in PEM and without a password".format(
+            *listening.certificate
+        )
+        raise InvalidInputError(source="--use-tls", problem=problem) from error
     if listening.client_authority is None:
         return grpc.ssl_server_credentials([(key, chain)])
     authority = _read(listening.client_authority, "--tls-client-ca")
@@ -164,6 +174,11 @@ def _credentials(listening: Listening) -> grpc.ServerCredentials | None:
         problem = f"{listening.client_authority} has no certificates in PEM: give the authorities of clients"
         raise InvalidInputError(source="--tls-client-ca", problem=problem) from error
     return grpc.ssl_server_credentials([(key, chain)], root_certificates=authority, require_client_auth=True)
+
+
+def _no_password() -> str:
+    """Why: without one, a key that has a password asks for it on the terminal."""
+    return ""
 
 
 def _read(path: Path, option: str) -> bytes:

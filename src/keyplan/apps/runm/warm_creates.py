@@ -28,6 +28,9 @@ __all__ = ["warm_create"]
 _PLACE_BYTES_MAX: Final = 2_000
 """Bytes of a session and a place that are kept. Why: clients write them, and thousands are kept."""
 
+_TERMS_BYTES_MAX: Final = 20_000
+"""Bytes of what objects must fit, kept with each place. Why: as above, and each place of a large definition has its own."""
+
 
 class _Known(NamedTuple):
     """What holds for new objects of one place and session, in every state in which the guards hold."""
@@ -94,6 +97,9 @@ def _learnt(call: GivenCall) -> _Known | None:
         return None
     ahead = deployment.ahead
     refs = [*ahead.of_session(call.request, ahead.partition_of(call.request)), *ahead.of_partitions([given.partition])]
+    named = parsed_uuid(given.partition)
+    if named is not None and deployment.known_type(given.object_type) is not None:
+        refs += ahead.of_scope(Scope(named, given.object_type))
     with deployment.store.transaction() as transaction:
         state = deployment.over(transaction, *refs)
         try:
@@ -104,6 +110,8 @@ def _learnt(call: GivenCall) -> _Known | None:
             checked.caller.require_place(Object(partition, kind.code, partition, "", project))
             terms = creation_terms(deployment, state, checked.caller, Scope(partition, kind.code), project)
         except (RefusedError, CorruptionError):
+            return None
+        if terms.size > _TERMS_BYTES_MAX:
             return None
         premises = transaction.collected()
     # Why no ranges: what was listed would be compared with each object that is made.
