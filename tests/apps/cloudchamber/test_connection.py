@@ -12,6 +12,7 @@ from keyplan.apps.cloudchamber import (
     Address,
     AlreadyConnectedError,
     Chamber,
+    CloudChamberGo,
     Connection,
     NotConnectedError,
     StoreSettings,
@@ -170,3 +171,19 @@ def test_more_than_a_commit_takes_is_deleted_in_steps_where_that_is_asked_for(et
         assert chamber.layout.tor.count() == 200
         assert chamber.delete_listed("tor", in_steps=True) == 200
         assert raw_keys(store) == []
+
+
+def test_a_store_of_the_go_program_alone_is_refused_by_name_unless_it_is_known(store_url: str) -> None:
+    with keyplan.open(store_url) as store:
+        CloudChamberGo(store).users.insert("a", User(name="a"))
+        with pytest.raises(InvalidInputError, match="/users/a, and a Chamber works"):
+            Chamber(store)
+        Chamber(store, namespace="Test/one/")
+    handle = Connection(store_url)
+    with pytest.raises(InvalidInputError, match="and a Connection works under the document's"):
+        handle.connect()
+    assert not handle.is_connected
+    with Connection(store_url, is_beside_go=True) as beside:
+        beside.write({BOB: (User(name="bob"), ANY)})
+    with handle:
+        assert list(handle.list("users").records) == [BOB], "a store with keys of both is the document's, too"

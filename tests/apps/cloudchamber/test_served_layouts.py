@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,16 @@ from keyplan.apps.cloudchamber import (
     inventory_records,
     read_definition,
     reconcile,
+    service,
     validated,
 )
 from keyplan.apps.cloudchamber.cli import app
+from keyplan.apps.cloudchamber.other_program import told_of_other_program
 from keyplan.engine import ALL_KEYS, Commit, Put
 from keyplan.errors import InvalidInputError
 from keyplan.layout import shown_key
 from keyplan.store import Store
+from keyplan.testing.engine_suite.promise import eventually
 from tests.apps.cloudchamber.site import Site, site_of
 from tests.apps.cloudchamber.web import SETTINGS
 
@@ -278,3 +282,30 @@ def test_a_definition_that_is_refused_makes_no_store(tmp_path: Path, samples: Pa
     answer = CliRunner().invoke(app, ["import", str(samples / "Extended.yaml"), "--store", f"lmdb:{tmp_path / 'new'}"])
     assert isinstance(answer.exception, InvalidInputError)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("side", LayoutSide)
+def test_a_program_that_begins_to_write_beside_the_server_is_told_once(
+    side: LayoutSide, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    own, other = (DOCUMENT, GO) if side is LayoutSide.DOCUMENT else (GO, DOCUMENT)
+    put(url, {own + b"users/a": b"{}"})
+    monkeypatch.setattr(service, "told_of_other_program", partial(told_of_other_program, look_seconds=0.001))
+
+    def told() -> list[object]:
+        return [getattr(one, "facts", None) for one in caplog.records if "another program" in one.getMessage()]
+
+    async def act(site: Site) -> None:
+        admin = await site.logged_in()
+        assert not told()
+        site.store.engine.commit(Commit((), (Put(other + b"Test/a/users/b", b"{}"),)))
+        assert (await admin.get("/api/users")).status_code == 200
+        assert not told(), "tests are another name space"
+        site.store.engine.commit(Commit((), (Put(other + b"users/b", b"{}"),)))
+        await asyncio.to_thread(eventually, told)
+        assert (await admin.post("/api/workloads/web", json={})).status_code == 200, "what is served goes on"
+        key = f"{other.decode()}users/b"
+        assert told() == [{"served": side.value, "other": side.other.value, "key": key}]
+
+    with site_of(url, tmp_path) as site:
+        site.run(act)

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from keyplan.apps.cloudchamber.indexed import store_for_writing
 from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, DeviceKey
+from keyplan.apps.cloudchamber.layout_choice import require_document
 from keyplan.apps.cloudchamber.namespace_store import (
     PARTS,
     DeletePolicy,
@@ -61,7 +62,20 @@ class Chamber(NamespaceStore[CloudChamber]):
     layout without indexes every write raises IndexesBegunError once the name space has some.
     """
 
-    def __init__(self, store: Store, *, namespace: str = "", layout: type[CloudChamber] = CloudChamber) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        namespace: str = "",
+        layout: type[CloudChamber] = CloudChamber,
+        is_beside_go: bool = False,
+    ) -> None:
+        """Look whether the name space is the document's. Raises InvalidInputError where it has keys of the Go program alone.
+
+        `is_beside_go`: that is known, and nothing is looked at.
+        """
+        if not is_beside_go:
+            require_document(store.engine, namespace, who="Chamber")
         writing = store_for_writing(store, namespace, layout)
         super().__init__(writing, layout(writing, namespace=namespace), layout.bound(namespace=namespace))
 

@@ -21,6 +21,7 @@ from keyplan.apps.cloudchamber.conditions import (
 )
 from keyplan.apps.cloudchamber.configuration import StoreSettings
 from keyplan.apps.cloudchamber.indexed import layout_in_use
+from keyplan.apps.cloudchamber.layout_choice import require_document
 from keyplan.apps.cloudchamber.namespaces import namespace_named, namespace_of
 from keyplan.apps.cloudchamber.watches import RecordWatch
 from keyplan.errors import ConflictError, EngineUnavailableError
@@ -52,12 +53,16 @@ class Connection:
     or written anywhere.
     """
 
-    def __init__(self, url: str, *, namespace: str = "") -> None:
-        """Note where the store is; nothing is opened. Raises InvalidInputError for a name space that cannot be."""
+    def __init__(self, url: str, *, namespace: str = "", is_beside_go: bool = False) -> None:
+        """Note where the store is; nothing is opened. Raises InvalidInputError for a name space that cannot be.
+
+        `is_beside_go`: it may have keys of the Go program and none of the document's, beside which these begin.
+        """
         self._lock = Lock()
         self._chamber: Chamber | None = None
         self._url = url
         self._namespace = namespace_named(namespace)
+        self._is_beside_go = is_beside_go
 
     @classmethod
     def of_settings(cls, settings: StoreSettings) -> "Connection":
@@ -99,13 +104,18 @@ class Connection:
         return self._connected("chamber")
 
     def connect(self) -> None:
-        """Open the store. Raises AlreadyConnectedError, and EngineOpenError: then the handle is as it was."""
+        """Open the store. Raises AlreadyConnectedError and EngineOpenError; then the handle is as it was.
+
+        And InvalidInputError for a name space with keys of the Go program alone, of which this handle knows nothing.
+        """
         with self._lock:
             self._require_disconnected("connect")
             store = keyplan.open(self._url)
             try:
+                if not self._is_beside_go:
+                    require_document(store.engine, self._namespace, who="Connection")
                 layout = layout_in_use(store, self._namespace)
-                self._chamber = Chamber(store, namespace=self._namespace, layout=layout)
+                self._chamber = Chamber(store, namespace=self._namespace, layout=layout, is_beside_go=True)
             except BaseException:
                 store.close()
                 raise

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from keyplan.apps.cloudchamber.layout import LayoutSide
 from keyplan.apps.cloudchamber.namespaces import ranges_of
-from keyplan.engine import Engine
+from keyplan.engine import Engine, Snapshot
 from keyplan.errors import InvalidInputError
 from keyplan.layout import shown_key
 
-__all__ = ["ChosenLayout", "choose_layout", "held_sides"]
+__all__ = ["ChosenLayout", "choose_layout", "first_key_of", "held_sides", "require_document"]
 
 
 class ChosenLayout(NamedTuple):
@@ -48,11 +48,30 @@ def choose_layout(
 
 def held_sides(engine: Engine, namespace: str) -> dict[LayoutSide, str]:
     """Return the layouts that a name space has keys of, each with the first of these, as of one state."""
-    held: dict[LayoutSide, str] = {}
     with engine.snapshot() as snapshot:
-        for side in LayoutSide:
-            for part in ranges_of(namespace, side):
-                first = next(iter(snapshot.scan(part, limit=1, keys_only=True)), None)
-                if first is not None:
-                    held.setdefault(side, shown_key(first.key))
-    return held
+        first = {side: _first_key(snapshot, namespace, side) for side in LayoutSide}
+    return {side: key for side, key in first.items() if key is not None}
+
+
+def first_key_of(engine: Engine, namespace: str, side: LayoutSide) -> str | None:
+    """Return the first key that a name space has of a layout; None without any."""
+    with engine.snapshot() as snapshot:
+        return _first_key(snapshot, namespace, side)
+
+
+def require_document(engine: Engine, namespace: str, *, who: str) -> None:
+    """Return unless a name space has keys of the Go program alone, which `who` cannot read. Raises InvalidInputError."""
+    held = held_sides(engine, namespace)
+    if held.keys() == {LayoutSide.GO}:
+        problem = (
+            f"it has keys of the Go program alone, as {held[LayoutSide.GO]}, and a {who} works under the document's:"
+            " `keyplan cloudchamber migrate --from go --to document` brings it there, is_beside_go=True begins beside it"
+        )
+        raise InvalidInputError(source="the store", problem=problem)
+
+
+def _first_key(snapshot: Snapshot, namespace: str, side: LayoutSide) -> str | None:
+    for part in ranges_of(namespace, side):
+        for entry in snapshot.scan(part, limit=1, keys_only=True):
+            return shown_key(entry.key)
+    return None

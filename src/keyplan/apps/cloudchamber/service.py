@@ -19,6 +19,7 @@ from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, Layou
 from keyplan.apps.cloudchamber.layout_choice import choose_layout
 from keyplan.apps.cloudchamber.namespace_store import NamespaceStore
 from keyplan.apps.cloudchamber.namespaces import namespace_of, pre_clean, ranges_of, will_pre_clean
+from keyplan.apps.cloudchamber.other_program import told_of_other_program
 from keyplan.apps.cloudchamber.part_keys import DocumentPartKeys, GoPartKeys, PartKeys
 from keyplan.apps.cloudchamber.rack_writer import RackWriter
 from keyplan.apps.cloudchamber.readable import DocumentRacks, RackReader
@@ -126,10 +127,11 @@ def build(context: ServiceContext) -> Service:
     async def lifespan() -> AsyncIterator[None]:
         LOGGER.info("the store is served", extra={"facts": {"layout": chosen.side.value, "why": chosen.why}})
         await context.run(_prepare, store.engine, configuration, web.accounts, has_others=context.access.has_callers)
-        try:
-            yield
-        finally:
-            await feed.end()
+        async with told_of_other_program(looking, namespace, chosen.side, context.run, context.closing):
+            try:
+                yield
+            finally:
+                await feed.end()
 
     return Service(
         "cloudchamber",
@@ -151,7 +153,8 @@ def _served(
         return go, GoRacks(go), GoPartKeys(go)
     # Why not asked where the name space is emptied first: its indexes go with it.
     layout = CloudChamber if is_emptied else layout_in_use(store, namespace)
-    chamber = Chamber(store, namespace=namespace, layout=layout)
+    # Why beside Go's keys: it is chosen what is served, and the other program's keys may be there to be removed.
+    chamber = Chamber(store, namespace=namespace, layout=layout, is_beside_go=True)
     return chamber, DocumentRacks(chamber), DocumentPartKeys(chamber)
 
 
