@@ -56,6 +56,10 @@ class Certificate(NamedTuple):
 class Receiver(Protocol):
     """Who takes what comes on a connection that speaks no HTTP any more. Called in the event loop, and never twice at once."""
 
+    def opened(self, line: "Line") -> None:
+        """Know the way back to the client; called before all else."""
+        ...
+
     def received(self, data: bytes) -> None:
         """Take what has come."""
         ...
@@ -78,6 +82,10 @@ class Line(Protocol):
 
     def unread_bytes(self) -> int:
         """Return how much of what was written the client has not taken."""
+        ...
+
+    def require_progress(self) -> None:
+        """Cut the connection when the client takes too little, from now on until all is taken."""
         ...
 
     def pause_reading(self) -> None:
@@ -105,13 +113,16 @@ class Peer:
         transport: Transport,
         *,
         when_taken: Callable[[Callable[[], None]], None] | None = None,
-        hand_over: Callable[[Receiver], Line] | None = None,
+        hand_over: Callable[[Receiver], Line | None] | None = None,
     ) -> None:
         self._transport = transport
         self.when_taken = when_taken
         """Calls what it is given once the client has taken what was written, or is gone; None where nobody tells."""
         self.hand_over = hand_over
-        """Has a receiver take what comes from now on, in place of HTTP's; None where a connection stays HTTP's."""
+        """Has a receiver take what comes from now on, in place of HTTP's; None where a connection stays HTTP's.
+
+        Returns None, and leaves the connection HTTP's, if its last request is none to upgrade or something came behind that.
+        """
 
     def hang_up(self) -> None:
         """Close the connection, after what was written."""

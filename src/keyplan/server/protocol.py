@@ -196,7 +196,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_began = False
         self._rest_bytes = 0
         self._unparsed = memoryview(b"")
+        self._part_bytes = 0
         self._place: str | None = None
+        self._is_upgradable = False
+        """Whether the last request asks for another protocol: nothing behind it is HTTP."""
+        self._came_behind = False
+        """Whether anything came behind such a request."""
         self._receiver: Receiver | None = None
         """Who has the connection in place of HTTP."""
         self._due_at: float | None = None
@@ -237,6 +242,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._receiver is not None:
             self._receiver.received(data)
             return
+        if self._is_upgradable:
+            self._came_behind = True
+            return
         self._unparsed = memoryview(b"".join((self._unparsed, data)) if self._unparsed else data)
         self._parse()
 
@@ -251,6 +259,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _parse_part(self, data: memoryview) -> None:
         """Parse, and count what belongs to a head that is not complete, or to a body that nobody reads."""
         self._head_began = False
+        self._part_bytes = len(data)
         super().data_received(data)  # type: ignore[arg-type]  # the parser takes any buffer
         if self.transport.is_closing():
             return
@@ -331,19 +340,30 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refuse(400, "bad_request", "this is not HTTP/1.1")
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Answer as if no other protocol had been asked for, and close: uvicorn drops what came behind the request."""
+        """Answer as if no other protocol had been asked for, and close: uvicorn drops what came behind the request.
+
+        Called while it handles what the parser has raised, which tells how much belongs to the request.
+        """
+        raised = sys.exception()
+        self._is_upgradable = True
+        self._came_behind = bool(self._unparsed) or raised is None or raised.args[0] < self._part_bytes
         self._unparsed = memoryview(b"")
         if self.cycle is not None:
             self.cycle.keep_alive = False
 
     # ---- pieces ----------------------------------------------------------------------------------------------------------
 
-    def _hand_over(self, receiver: Receiver) -> Line:
+    def _hand_over(self, receiver: Receiver) -> Line | None:
         """Have another take what comes from now on; the request that is answered lasts as long as the connection.
+
+        Returns None for a connection that stays HTTP's; see `Peer.hand_over`.
 
         Whoever calls this answers it with 101, and bounds what comes: none of the bounds here is for anything but HTTP.
         """
+        if not self._is_upgradable or self._came_behind:
+            return None
         self._receiver = receiver
+        receiver.opened(self._written)
         self._stop_waiting()
         # Why said: uvicorn would send the head of a body in chunks, and this answer has none.
         self.cycle.chunked_encoding = False

@@ -212,6 +212,19 @@ def test_parts_are_sent_as_far_as_there_is_credit_and_others_are_answered_meanwh
     assert (told[-1].number, code_of(told[-1])) == (499, "cancelled")
 
 
+def test_lists_that_wait_for_their_client_keep_no_others_from_being_answered(
+    server: HepnosServer, raw: RawFrames
+) -> None:
+    pages = body(server, LIST, parts=1, key_range=KeyRange.of_prefix(UUID), limit=10)
+    lists = [raw.begin(LIST, *pages) for _ in range(70)]
+    asked, told = raw.begin(FrameKind.DATABASES), [raw.receive()]
+    while told[-1] is not None and told[-1].id != asked:
+        told.append(raw.receive())
+    assert all(one is not None and one.flags & PART for one in told[:-1])  # Why: none was ended to make room.
+    raw.send(b"".join(frame(own, FrameKind.CANCEL) for own in lists))
+    assert raw.ask(FrameKind.DATABASES).number == 200
+
+
 def test_a_connection_is_for_frames_only_if_it_is_asked_for(server: HepnosServer) -> None:
     with RawFrames(server.connect(), Upgrade="websocket") as raw:
         assert raw.status == 426
@@ -240,11 +253,12 @@ def test_who_is_slow_or_idle_is_told_so_and_ended() -> None:
             assert [run.number for run in dataset.runs] == [1, 2]
 
 
-def test_a_list_that_is_gone_on_with_late_is_asked_for_anew() -> None:
+def test_a_list_that_is_gone_on_with_late_is_asked_for_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keyplan.apps.hepnos.remote_frames.PARTS_AHEAD", 1)  # Why: so few are ahead of a short list.
     bounds = EdgeBounds(unread_seconds_max=0.2)
     with HepnosServer({"store": "memory:late-frames"}, bounds=bounds) as server, hepnos.open(server.url) as store:
         subrun = store.root.ensure("a").create_run(1).create_subrun(1)
-        subrun.create_events(range(90_000))
+        subrun.create_events(range(40_000))
         listed = iter(subrun.events.numbers())
         assert [next(listed) for _ in range(100)] == list(range(100))
         with RawFrames(server.connect()) as raw:  # Why: it begins later, and so ends later than the other.
@@ -252,7 +266,7 @@ def test_a_list_that_is_gone_on_with_late_is_asked_for_anew() -> None:
             assert raw.answer_to(own).flags & PART
             last = raw.answer_to(own)
             assert (last.number, last.flags, last.body) == (200, MORE, pack([]))
-        assert list(listed) == list(range(100, 90_000))
+        assert list(listed) == list(range(100, 40_000))
 
 
 def test_what_would_be_too_much_held_is_refused_unread_and_the_connection_goes_on() -> None:
@@ -380,18 +394,19 @@ def test_threads_share_a_connection_and_each_gets_its_own_answers(server: Hepnos
         assert server.connections == before
 
 
-def test_a_list_that_nobody_goes_on_with_holds_up_nobody(server: HepnosServer) -> None:
+def test_a_list_that_nobody_goes_on_with_holds_up_nobody(server: HepnosServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keyplan.apps.hepnos.remote_frames.PARTS_AHEAD", 1)
     with hepnos.open(server.url) as store:
         events = store.root.ensure("left").create_run(1).create_subrun(1)
-        events.create_events(range(90_000))
+        events.create_events(range(40_000))
         listed = iter(events.events.numbers())
         assert [next(listed) for _ in range(100)] == list(range(100))
         with ThreadPoolExecutor(4) as threads:
             counts = list(threads.map(lambda _: events.events.count(), range(8)))
-        assert counts == [90_000] * 8
+        assert counts == [40_000] * 8
         assert next(listed) == 100
         del listed
-        assert events.events.count() == 90_000
+        assert events.events.count() == 40_000
 
 
 def test_a_server_that_stops_says_farewell_and_finishes_what_it_has_begun() -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "FrameKind",
     "FrameReader",
     "Where",
+    "check_request",
     "frame",
     "kind_of",
     "parts_ahead",
@@ -51,6 +52,9 @@ _REST_OF_HEAD: Final = _HEAD.size - _LENGTH_BYTES
 
 _WHERE: Final = Struct("<BBBxI8s")
 """The kind of the database by its place in _KINDS, options, parts ahead, the limit, and the sum that names the ring."""
+
+_PIECE_BYTES: Final = 4_096
+"""Pieces of a frame that are smaller are joined."""
 
 _PARTS_AT: Final = 2
 
@@ -75,6 +79,8 @@ class FrameKind(IntEnum):
     ANSWER = 32
     FAREWELL = 33
 
+
+_ABOUT_OTHERS: Final = frozenset({FrameKind.CANCEL, FrameKind.CREDIT})
 
 PART: Final = 1
 """A flag of an answer: another part of it follows."""
@@ -154,6 +160,18 @@ def request_body(
     return where, operation.body.write(arguments)
 
 
+def check_request(found: Frame, body_bytes: int, *, behind: int) -> None:
+    """Check what a client sent behind a request with the id `behind`. Raises BrokenFrameError.
+
+    Why of the head alone, as it comes: what a server holds for a frame goes by its id.
+    """
+    if found.kind in _ABOUT_OTHERS:
+        if body_bytes:
+            raise BrokenFrameError(f"a frame of kind {found.kind} has no body, and not {body_bytes} bytes", id=found.id)
+    elif found.id <= behind:
+        raise BrokenFrameError(f"ids ascend: {found.id} came after {behind}", id=found.id)
+
+
 def parts_ahead(found: Frame) -> int:
     """Return how many parts of its answer a request lets be sent ahead; 0: it is one whole."""
     return found.body[_PARTS_AT] if len(found.body) >= _WHERE.size else 0
@@ -201,7 +219,7 @@ class FrameReader:
         self._body_bytes_max = body_bytes_max
         self._rest = b""
         self._head: tuple[int, int, int, int, int] | None = None
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | bytearray] = []
         self._missing = 0
         self._is_skipped = False
 
@@ -228,6 +246,11 @@ class FrameReader:
         """How large the body of the frame is that has begun."""
         return 0 if self._head is None else self._head[0] - _REST_OF_HEAD
 
+    @property
+    def is_skipping(self) -> bool:
+        """Whether the frame that has begun is passed over."""
+        return self._is_skipped
+
     def skip_begun(self) -> None:
         """Pass over the frame that has begun: what has come of it is forgotten, and what comes is not kept."""
         self._is_skipped = True
@@ -248,7 +271,8 @@ class FrameReader:
             begin = at + _HEAD.size
             at = begin + body_bytes
             if at > end:
-                self._head, self._missing, self._parts = head, at - end, [data[begin:]]
+                self._head, self._missing = head, at - end
+                self._keep(data[begin:])
                 return found
             found.append(Frame(head[1], head[2], head[3], head[4], data[begin:at]))
         self._rest = data[at:]
@@ -266,7 +290,7 @@ class FrameReader:
         own, rest = data[: self._missing], data[self._missing :]
         self._missing -= len(own)
         if not self._is_skipped:
-            self._parts.append(own)
+            self._keep(own)
         if not self._missing:
             assert self._head is not None
             _, id_, kind, flags, number = self._head
@@ -275,3 +299,12 @@ class FrameReader:
             self._head, self._is_skipped = None, False
             self._parts = []
         return rest
+
+    def _keep(self, own: bytes) -> None:
+        """Keep a piece. Why small ones joined: an object of some 40 bytes for each would be many times what has come."""
+        if len(own) >= _PIECE_BYTES:
+            self._parts.append(own)
+        elif self._parts and isinstance(self._parts[-1], bytearray):
+            self._parts[-1] += own
+        else:
+            self._parts.append(bytearray(own))

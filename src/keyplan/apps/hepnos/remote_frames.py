@@ -233,6 +233,11 @@ class _Pipe:
         self._leader: _Waiter | None = None
         self._next_id = 1
         self._end: Exception | None = None
+        self._unwanted: deque[int] = deque()
+        """Requests whose answer nobody takes to its end. The server is told before the next one.
+
+        Why not at once: an iterator may be ended by the garbage collector, which comes to a thread that is sending, too.
+        """
         self._take(rest)
 
     @property
@@ -259,8 +264,8 @@ class _Pipe:
                 if not is_whole:
                     self._send(frame(own, FrameKind.CREDIT, number=1))
         finally:
-            if not is_whole and self._waiters.pop(own, None) is not None and self._end is None:
-                self._send(frame(own, FrameKind.CANCEL))
+            if not is_whole and self._waiters.pop(own, None) is not None:
+                self._unwanted.append(own)
 
     def close(self) -> None:
         """Close it; whoever waits fails."""
@@ -276,7 +281,8 @@ class _Pipe:
                 raise NotBegunError("the connection was at its end") from self._end
             own, self._next_id = self._next_id, self._next_id + 1
             self._waiters[own] = waiter
-            self._send_whole(frame(own, kind, *body, number=number))
+            cancels = [frame(self._unwanted.popleft(), FrameKind.CANCEL) for _ in range(len(self._unwanted))]
+            self._send_whole(b"".join((*cancels, frame(own, kind, *body, number=number))))
             return own
 
     def _send(self, data: bytes) -> None:
@@ -288,10 +294,15 @@ class _Pipe:
         try:
             while view:
                 view = view[self._send_some(view) :]
-        except (OSError, ValueError) as error:
-            # Why also a ValueError: so the system's own names a connection that was closed meanwhile.
+        except ValueError:
+            # Why: so the system's own names a connection that was closed meanwhile.
+            self._fail(ConnectionAbortedError("the connection was closed"))
+        except OSError as error:
             # Why no more: who waits for what was sent in part would wait for good, and learns here that it may have been done.
-            self._fail(error if isinstance(error, OSError) else ConnectionAbortedError("the connection was closed"))
+            self._fail(error)
+        except BaseException:
+            self._fail_interrupted()
+            raise
 
     def _send_some(self, view: memoryview) -> int:
         try:
@@ -333,6 +344,9 @@ class _Pipe:
                 self._take(self._receive())
         except OSError as error:
             self._fail(error)
+        except BaseException:
+            self._fail_interrupted()
+            raise
         finally:
             assert self._leader is stand_in
             self._hand_on()
@@ -354,7 +368,15 @@ class _Pipe:
                 self._lead(waiter)
             elif not waiter.frames and waiter.error is None:
                 assert waiter.turn is not None
-                waiter.turn.wait()
+                try:
+                    waiter.turn.wait()
+                except BaseException:
+                    # Why: this thread, which is interrupted, may be the one that was to read for the others.
+                    waiter.turn = None
+                    with self._lock:
+                        if self._leader is None:
+                            self._wake_one()
+                    raise
         return waiter.frames.popleft()
 
     def _lead(self, waiter: _Waiter) -> None:
@@ -366,6 +388,9 @@ class _Pipe:
                 self._take(self._receive())
         except OSError as error:
             self._fail(error)
+        except BaseException:
+            self._fail_interrupted()
+            raise
         finally:
             self._hand_on()
 
@@ -376,10 +401,13 @@ class _Pipe:
             if self._end is not None and not self._waiters:
                 self._socket.close()
                 return
-            for waiter in list(self._waiters.values()):
-                if waiter.turn is not None and not waiter.turn.is_set() and not waiter.frames:
-                    waiter.turn.set()
-                    return
+            self._wake_one()
+
+    def _wake_one(self) -> None:
+        for waiter in list(self._waiters.values()):
+            if waiter.turn is not None and not waiter.turn.is_set() and not waiter.frames:
+                waiter.turn.set()
+                return
 
     def _receive(self) -> bytes:
         """Return what is there; nothing when that was no more than TLS's own. Raises OSError at the end."""
@@ -430,6 +458,14 @@ class _Pipe:
             # Why not while somebody reads: another file may get the number. Who reads closes it then.
             if self._leader is None:
                 self._socket.close()
+
+    def _fail_interrupted(self) -> None:
+        """End it, as the thread that was sending or reading was interrupted.
+
+        Trap: it may have sent half of a frame, or lost what was read. What is sent next would be taken for the rest of that
+        frame, and a value be written that nobody has sent.
+        """
+        self._fail(ConnectionAbortedError("the thread that was sending or reading was interrupted"))
 
     def _give_up(self, own: int, error: Exception) -> None:
         waiter = self._waiters.pop(own, None)

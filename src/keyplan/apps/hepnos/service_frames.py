@@ -27,38 +27,49 @@ from keyplan.apps.hepnos.frames import (
     Frame,
     FrameKind,
     FrameReader,
+    check_request,
     frame,
     parts_ahead,
     read_where,
 )
 from keyplan.apps.hepnos.service_databases import DatabasesResponder
-from keyplan.apps.hepnos.service_parts import PARTS, Credit, FrameAnswer, no_page
-from keyplan.errors import KeyplanError
+from keyplan.apps.hepnos.service_parts import (
+    PARTS,
+    Asked,
+    Credit,
+    FrameAnswer,
+    cancel_soon,
+    cancelled_error,
+    failure_of,
+    line_of,
+    no_page,
+)
 from keyplan.operations import Operation
 from keyplan.server import (
     BODY_BYTES_PER_SECOND_MIN,
     FREE_BYTES,
-    LOGGER,
     REQUEST_ID,
     AnswerError,
     Holding,
     Line,
-    RequestLine,
     ServiceContext,
     Upgraded,
-    address_of,
-    caller_of,
     failure,
-    told_failure,
 )
 
 __all__ = ["FramesResponder"]
 
 _IN_FLIGHT_MAX: Final = 64
-"""Requests of one connection that wait for a thread or for their client. Why: there are 16 threads; what comes is not read."""
+"""Requests of one connection that are worked on. Why: there are 16 threads; what comes is not begun meanwhile."""
+
+_TASKS_MAX: Final = 1_024
+"""Those with the ones whose client is to let more be sent. Why more: it says so behind what it has asked for meanwhile."""
 
 _WAITING_MAX: Final = 256
 """Frames that have come and are not begun, before no more is read."""
+
+_WAITING_BYTES_MAX: Final = 4 << 20
+"""Of their bodies. Why: the first bytes of each are nobody's, and of hundreds they would be many."""
 
 _AT_ONCE: Final = 64
 """Quick requests that are answered before others have the event loop."""
@@ -106,19 +117,6 @@ class FramesResponder(DatabasesResponder):
         return FrameAnswer(operation, result, status, headers)
 
 
-class _Asked:
-    """A request that has begun: its frame, who asks, and what it holds."""
-
-    __slots__ = ("began", "frame", "holding", "operation", "request")
-
-    def __init__(self, found: Frame, operation: Operation, request: Request, holding: Holding, began: float) -> None:
-        self.frame = found
-        self.operation = operation
-        self.request = request
-        self.holding = holding
-        self.began = began
-
-
 class _Session:
     """One connection."""
 
@@ -137,7 +135,13 @@ class _Session:
         """Of frames that are large, from before they are read."""
         self._own_holding = Holding(self._edge.held, request.scope)
         """What small requests hold, one after the other, until one holds more than nothing."""
+        self._came_id = 0
         self._last_id = 0
+        """Of the request that has begun last; `_came_id` is that of the one that came last."""
+        self._waiting_bytes = 0
+        self._without_credit = 0
+        self._freed = asyncio.Event()
+        """Set when a request ends, or waits for credit."""
         self._stirred = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
@@ -157,6 +161,9 @@ class _Session:
         had_begun = self._reader.has_begun
         try:
             found = self._reader.feed(data)
+            for each in found:
+                self._take(each)
+            self._look_at_begun()
         except BrokenFrameError as error:
             status, code = (413, "body_too_large") if error.is_too_large else (400, "bad_frame")
             self._refuse_frame(error.id, AnswerError(status, code, str(error)))
@@ -166,20 +173,33 @@ class _Session:
         if found or not had_begun:
             self._frame_began, self._frame_bytes = now, 0
         self._frame_bytes += len(data)
-        for each in found:
-            if each.kind == FrameKind.CANCEL:
-                self._cancel(each.id)
-            elif each.kind == FrameKind.CREDIT:
-                if each.id in self._credits:
-                    self._credits[each.id].give(each.number)
-            else:
-                self._waiting.append(each)
-        if self._reader.body_bytes_of_begun > FREE_BYTES:
-            self._hold_begun()
-        if len(self._waiting) > _WAITING_MAX:
+        if self._has_enough_waiting():
             self._pause("waiting")
         if found:
             self._stirred.set()
+
+    def opened(self, line: Line) -> None:
+        self._line = line
+
+    def _take(self, found: Frame) -> None:
+        """Take a frame that has come. Raises BrokenFrameError."""
+        check_request(found, len(found.body), behind=self._came_id)
+        if found.kind == FrameKind.CANCEL:
+            self._cancel(found.id)
+        elif found.kind == FrameKind.CREDIT:
+            if found.id in self._credits:
+                self._credits[found.id].give(found.number)
+        else:
+            self._came_id = found.id
+            ahead = parts_ahead(found)
+            if ahead:
+                # Why now: who asks may let more be sent before the request has begun.
+                self._credits[found.id] = Credit(ahead)
+            self._waiting.append(found)
+            self._waiting_bytes += len(found.body)
+
+    def _has_enough_waiting(self) -> bool:
+        return len(self._waiting) > _WAITING_MAX or self._waiting_bytes > _WAITING_BYTES_MAX
 
     def set_full(self, *, is_full: bool) -> None:
         """Begin nothing more while the client does not take what it was answered."""
@@ -187,19 +207,26 @@ class _Session:
             self._writable.clear()
         else:
             self._writable.set()
+            self._stirred.set()
 
     def lost(self) -> None:
         """End: there is nobody left who could be answered."""
         self._is_ending = True
-        self._writable.set()
-        self._stirred.set()
+        for event in (self._writable, self._stirred, self._freed):
+            event.set()
 
-    def _hold_begun(self) -> None:
-        """Count the large frame that has begun, before it is read; where there is no room for it, read nothing until then."""
-        begun = self._reader.begun
-        if begun is None or begun.id in self._holdings:
+    def _look_at_begun(self) -> None:
+        """Count a large frame that has begun, before it is read; where there is no room for it, read nothing until then.
+
+        Raises BrokenFrameError.
+        """
+        begun, body_bytes = self._reader.begun, self._reader.body_bytes_of_begun
+        if begun is None or self._reader.is_skipping or begun.id in self._holdings:
             return
-        number = self._reader.body_bytes_of_begun - FREE_BYTES
+        check_request(begun, body_bytes, behind=self._came_id)
+        number = body_bytes - FREE_BYTES
+        if number <= 0:
+            return
         holding = self._holdings[begun.id] = Holding(self._edge.held, self._request.scope)
         if holding.take(number) is not None:
             self._pause("room")
@@ -211,7 +238,7 @@ class _Session:
         except AnswerError as error:
             self._holdings.pop(id).end()
             self._reader.skip_begun()
-            self._last_id = max(self._last_id, id)
+            self._came_id = id
             self._refuse_frame(id, error)
         finally:
             self._resume("room")
@@ -235,26 +262,27 @@ class _Session:
     def _cancel(self, id: int) -> None:  # noqa: A002  # Why: as above.
         """End a request that reads, and has begun or waits. What changes something is answered: it may have been done."""
         task = self._tasks.get(id)
+        if id in self._cancelled:
+            return
         if task is not None and task.get_name() == "read":
             self._cancelled.add(id)
-            task.cancel()
-        for each in self._waiting:
-            operation = OPERATIONS.get(each.kind)
-            if each.id == id and operation is not None and not operation.changes:
-                self._cancelled.add(id)
+            cancel_soon(task)
+        elif self._last_id < id <= self._came_id:
+            # Why not looked for among those that wait: a neighbour sends thousands of these at once.
+            self._cancelled.add(id)
 
     # ---- its course ------------------------------------------------------------------------------------------------------
 
-    async def run(self, line: Line) -> None:
+    async def run(self) -> None:
         """Answer what comes, until the client, the server's end or the time ends it."""
-        self._line = line
         self._own_holding.enter()
         self._last_at = asyncio.get_running_loop().time()
         others = [asyncio.create_task(self._watch_closing()), asyncio.create_task(self._watch_time())]
         try:
             while not self._is_ending:
                 await self._begin_waiting()
-                self._resume("waiting")
+                if not self._has_enough_waiting():
+                    self._resume("waiting")
                 await self._stirred.wait()
                 self._stirred.clear()
             await self._finish()
@@ -264,7 +292,7 @@ class _Session:
                 other.cancel()
             for task in self._tasks.values():
                 if task.get_name() == "read":
-                    task.cancel()
+                    cancel_soon(task)
                 else:
                     self._responder.left.add(task)
                     task.add_done_callback(self._responder.left.discard)
@@ -273,11 +301,11 @@ class _Session:
 
     async def _begin_waiting(self) -> None:
         begun = 0
-        while self._waiting and not self._is_ending:
-            if not self._writable.is_set():
-                await self._writable.wait()
-                continue
-            await self._begin(self._waiting.popleft())
+        # Why not waited for here: an end is not to wait for a client that takes nothing.
+        while self._waiting and self._writable.is_set() and not self._is_ending:
+            found = self._waiting.popleft()
+            self._waiting_bytes -= len(found.body)
+            await self._begin(found)
             begun += 1
             if not begun % _AT_ONCE:
                 await asyncio.sleep(0)
@@ -296,6 +324,7 @@ class _Session:
         self._is_ending = True
         self._waiting.clear()
         self._stirred.set()
+        self._freed.set()
         if self._line is not None and not self._line.is_closing():
             self._line.write(frame(self._last_id, FrameKind.FAREWELL))
 
@@ -317,7 +346,10 @@ class _Session:
                     error = AnswerError(408, "too_slow", "the frame comes too slowly", {"bytes": self._frame_bytes})
                     self._refuse_frame(0 if begun is None else begun.id, error)
                     self._end()
-            elif self._tasks or self._waiting or self._line.unread_bytes():
+            elif self._tasks or self._waiting:
+                self._last_at = now
+            elif self._line.unread_bytes():
+                self._line.require_progress()
                 self._last_at = now
             elif now - self._last_at > bounds.idle_seconds_max:
                 self._end()
@@ -325,50 +357,52 @@ class _Session:
     # ---- one request -----------------------------------------------------------------------------------------------------
 
     async def _begin(self, found: Frame) -> None:
-        if found.id <= self._last_id:
-            message = f"ids ascend: {found.id} came after {self._last_id}"
-            self._refuse_frame(found.id, AnswerError(400, "bad_frame", message))
-            self._end()
-            return
         self._last_id = found.id
         operation = OPERATIONS.get(found.kind)
-        if operation is None:
-            self._refuse_frame(found.id, AnswerError(404, "not_found", f"there is no operation {found.kind}"))
-            return
-        if found.id in self._cancelled:
-            self._cancelled.discard(found.id)
-            self._refuse_frame(found.id, _cancelled_error())
+        is_cancelled = found.id in self._cancelled
+        self._cancelled.discard(found.id)
+        if operation is None or (is_cancelled and not operation.changes):
+            missing = AnswerError(404, "not_found", f"there is no operation {found.kind}")
+            self._refuse_frame(found.id, missing if operation is None else cancelled_error())
+            self._credits.pop(found.id, None)
+            if found.id in self._holdings:
+                self._holdings.pop(found.id).end()
             return
         began = self._context.clock.monotonic()
         is_small = len(found.body) <= FREE_BYTES
         if operation.is_quick and self._responder.has_local_reads and is_small and not parts_ahead(found):
-            await self._answer(_Asked(found, operation, self._request, self._own_holding, began))
+            await self._answer(Asked(found, operation, self._request, self._own_holding, began))
             if self._own_holding.bytes:
                 self._own_holding.end_when_taken()
                 self._own_holding = Holding(self._edge.held, self._request.scope)
                 self._own_holding.enter()
             return
-        while len(self._tasks) >= _IN_FLIGHT_MAX and not self._is_ending:
-            await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+        while not self._is_ending and self._has_enough_begun():
+            self._freed.clear()
+            await self._freed.wait()
         # Why a state of its own: it has the databases of who asks, as they were when this began.
         own = {**self._request.scope, REQUEST_ID: f"{self._request_id}.{found.id}", "state": {}}
         holding = self._holdings.pop(found.id, None) or Holding(self._edge.held, self._request.scope)
-        asked = _Asked(found, operation, Request(own), holding, began)
+        asked = Asked(found, operation, Request(own), holding, began)
         self._keep(
             found.id, self._answer_apart(asked, is_small=is_small), name="change" if operation.changes else "read"
         )
+
+    def _has_enough_begun(self) -> bool:
+        return len(self._tasks) - self._without_credit >= _IN_FLIGHT_MAX or len(self._tasks) >= _TASKS_MAX
 
     def _keep(self, id: int, work: Any, *, name: str = "read") -> None:  # noqa: A002  # Why: as above.
         task = self._tasks[id] = asyncio.create_task(work, name=name)
 
         def ended(_task: object) -> None:
             self._tasks.pop(id, None)
+            self._freed.set()
             self._cancelled.discard(id)
             self._last_at = asyncio.get_running_loop().time()
 
         task.add_done_callback(ended)
 
-    async def _answer_apart(self, asked: _Asked, *, is_small: bool) -> None:
+    async def _answer_apart(self, asked: Asked, *, is_small: bool) -> None:
         """Answer a request beside others."""
         asked.holding.enter()
         try:
@@ -382,37 +416,29 @@ class _Session:
             if asked.frame.id not in self._cancelled:
                 raise
             self._cancelled.discard(asked.frame.id)
-            self._fail(asked, _cancelled_error())
+            self._fail(asked, cancelled_error())
         finally:
             self._credits.pop(asked.frame.id, None)
             asked.holding.end_when_taken()
 
-    async def _answer(self, asked: _Asked) -> None:
+    async def _answer(self, asked: Asked) -> None:
         try:
             asked.holding.admit()
             where, columns = read_where(asked.operation, asked.frame)
             if where.parts and columns is not None:
-                await self._answer_in_parts(asked, where.arguments, columns, where.parts)
+                await self._answer_in_parts(asked, where.arguments, columns)
                 return
             answer = await self._responder.carry_out(asked.request, asked.operation, where.arguments, columns)
             assert isinstance(answer, FrameAnswer)
             self._send(asked, answer)
             self._tell(asked, answer.status_code)
-        except AnswerError as error:
-            self._fail(asked, error)
-        except KeyplanError as error:
-            self._fail(asked, told_failure(error, asked.request.scope[REQUEST_ID]))
-        except Exception:  # noqa: BLE001  # Why: a failure that nobody foresaw ends one request, and not all of a connection.
-            facts = {"request_id": asked.request.scope[REQUEST_ID], "route": asked.operation.name}
-            LOGGER.exception("a request failed", extra={"facts": facts})
-            self._fail(
-                asked, AnswerError(500, "internal_error", "the server failed", {"request_id": facts["request_id"]})
-            )
+        except Exception as error:  # noqa: BLE001  # Why: a failure ends one request, and not all of a connection.
+            self._fail(asked, failure_of(error, asked))
 
-    async def _answer_in_parts(self, asked: _Asked, arguments: dict[str, Any], columns: bytes, ahead: int) -> None:
+    async def _answer_in_parts(self, asked: Asked, arguments: dict[str, Any], columns: bytes) -> None:
         operation = asked.operation
         assert operation.body is not None
-        credit = self._credits[asked.frame.id] = Credit(ahead)
+        credit = self._credits[asked.frame.id]
         parts = PARTS[operation.attribute](arguments | dict(operation.body.read(columns)))
         own: dict[str, Any] | None = next(parts)
         while own is not None:
@@ -421,6 +447,8 @@ class _Session:
             own = None
             with suppress(StopIteration):
                 own = parts.send(answer)
+            self._without_credit += 1
+            self._freed.set()
             try:
                 await credit.take(self._edge.bounds.unread_seconds_max)
             except AnswerError:
@@ -428,20 +456,22 @@ class _Session:
                     raise
                 # Why no failure: a loop over a range may take its time, and asks on from its last key.
                 answer, own = no_page(operation, arguments), None
+            finally:
+                self._without_credit -= 1
             await self._writable.wait()
             self._send(asked, answer, is_part=own is not None)
             asked.holding.keep_until_taken()
             await asyncio.sleep(0)  # Why: who waits for nothing would be all that the loop does.
         self._tell(asked, 200)
 
-    def _send(self, asked: _Asked, answer: FrameAnswer, *, is_part: bool = False) -> None:
+    def _send(self, asked: Asked, answer: FrameAnswer, *, is_part: bool = False) -> None:
         assert self._line is not None
         flags = PART * is_part | MORE * answer.has_more
         body = bytes(answer.body)
         asked.holding.keep_answer(len(body))
         self._line.write(frame(asked.frame.id, FrameKind.ANSWER, body, flags=flags, number=answer.status_code))
 
-    def _fail(self, asked: _Asked, error: AnswerError) -> None:
+    def _fail(self, asked: Asked, error: AnswerError) -> None:
         """Answer with a failure, in the words that it has over HTTP."""
         body = bytes(failure(error).body)
         asked.holding.keep_answer(len(body))
@@ -449,7 +479,7 @@ class _Session:
             self._line.write(frame(asked.frame.id, FrameKind.ANSWER, body, number=error.status))
         self._tell(asked, error.status, error)
 
-    def _tell(self, asked: _Asked, status: int, error: AnswerError | None = None) -> None:
+    def _tell(self, asked: Asked, status: int, error: AnswerError | None = None) -> None:
         """Count a request, and write its line if it has one."""
         responder, name = self._responder, asked.operation.name
         responder.count_frame(name, status)
@@ -457,7 +487,7 @@ class _Session:
         if error is None and number % responder.log_each:
             return
         request_id = f"{self._request_id}.{asked.frame.id}"
-        line = self._line_of(name, request_id, status, self._context.clock.monotonic() - asked.began, error)
+        line = line_of(self._request, name, request_id, status, self._context.clock.monotonic() - asked.began, error)
         self._edge.log(line, is_told=lambda: not number % responder.log_each or status >= 500)
 
     def _refuse_frame(self, id: int, error: AnswerError) -> None:  # noqa: A002  # Why: as above.
@@ -466,17 +496,4 @@ class _Session:
         if not self._line.is_closing():
             self._line.write(frame(id, FrameKind.ANSWER, bytes(failure(error).body), number=error.status))
         self._responder.count_frame("none", error.status)
-        self._edge.log(self._line_of("none", f"{self._request_id}.{id}", error.status, 0.0, error))
-
-    def _line_of(
-        self, route: str, request_id: str, status: int, seconds: float, error: AnswerError | None
-    ) -> RequestLine:
-        caller = caller_of(self._request)
-        address = address_of(self._request.scope)
-        name = caller.name if caller else None
-        reason, why = (None, None) if error is None else (error.code, error.message)
-        return RequestLine(request_id, "FRAME", FRAMES_PATH, route, status, seconds, name, address, reason, why)
-
-
-def _cancelled_error() -> AnswerError:
-    return AnswerError(499, "cancelled", "who asked wants no answer any more")
+        self._edge.log(line_of(self._request, "none", f"{self._request_id}.{id}", error.status, 0.0, error))

@@ -1,18 +1,44 @@
-"""A HEPnOS server's answers as frames, whole or in parts: each part is an operation of its own, as of one state."""
+"""A HEPnOS server's requests that have begun, and their answers as frames, whole or in parts.
+
+Each part is an operation of its own, as of one state.
+"""
 
 import asyncio
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
+from starlette.requests import Request
 from starlette.responses import Response
 
+from keyplan.apps.hepnos.frames import FRAMES_PATH, Frame
 from keyplan.apps.hepnos.operations import MORE_HEADER, PAGE_KEYS_MAX
 from keyplan.engine import KeyRange
+from keyplan.errors import KeyplanError
 from keyplan.operations import JSON, Operation, write_answer
-from keyplan.server import AnswerError
+from keyplan.server import (
+    LOGGER,
+    REQUEST_ID,
+    AnswerError,
+    Holding,
+    RequestLine,
+    address_of,
+    caller_of,
+    told_failure,
+)
 
-__all__ = ["PARTS", "Credit", "FrameAnswer", "Parts", "no_page"]
+__all__ = [
+    "PARTS",
+    "Asked",
+    "Credit",
+    "FrameAnswer",
+    "Parts",
+    "cancel_soon",
+    "cancelled_error",
+    "failure_of",
+    "line_of",
+    "no_page",
+]
 
 _PART_BYTES: Final = 1 << 20
 """Why: a processor's cache holds it, and the client works on one while the next is read."""
@@ -81,9 +107,10 @@ class Credit:
         self.given = asyncio.Event()
 
     def give(self, parts: int) -> None:
-        """Let so many more be sent."""
+        """Let so many more be sent. None are no sign of a client that goes on."""
         self.parts += parts
-        self.given.set()
+        if parts:
+            self.given.set()
 
     async def take(self, seconds_max: float) -> None:
         """Take one, when there is one. Raises AnswerError (408) for a client that gives none for so long."""
@@ -95,3 +122,49 @@ class Credit:
             except TimeoutError:
                 raise AnswerError(408, "too_slow", "no part of the answer was asked for in time") from None
         self.parts -= 1
+
+
+class Asked:
+    """A request that has begun: its frame, who asks, and what it holds."""
+
+    __slots__ = ("began", "frame", "holding", "operation", "request")
+
+    def __init__(self, found: Frame, operation: Operation, request: Request, holding: Holding, began: float) -> None:
+        self.frame = found
+        self.operation = operation
+        self.request = request
+        self.holding = holding
+        self.began = began
+
+
+def failure_of(error: Exception, asked: Asked) -> AnswerError:
+    """Return what a request is answered with that has raised an error; one that nobody foresaw is logged."""
+    if isinstance(error, AnswerError):
+        return error
+    request_id = asked.request.scope[REQUEST_ID]
+    if isinstance(error, KeyplanError):
+        return told_failure(error, request_id)
+    facts = {"request_id": request_id, "route": asked.operation.name}
+    LOGGER.error("a request failed", exc_info=error, extra={"facts": facts})
+    return AnswerError(500, "internal_error", "the server failed", {"request_id": request_id})
+
+
+def line_of(
+    request: Request, route: str, request_id: str, status: int, seconds: float, error: AnswerError | None
+) -> RequestLine:
+    """Return the line of a frame on the connection that `request` has opened."""
+    caller = caller_of(request)
+    name = caller.name if caller else None
+    reason, why = (None, None) if error is None else (error.code, error.message)
+    address = address_of(request.scope)
+    return RequestLine(request_id, "FRAME", FRAMES_PATH, route, status, seconds, name, address, reason, why)
+
+
+def cancel_soon(task: asyncio.Task[None]) -> None:
+    """Cancel a task once it has begun. Why not now: one that has had no turn yet would answer nobody, and give nothing back."""
+    asyncio.get_running_loop().call_soon(task.cancel)
+
+
+def cancelled_error() -> AnswerError:
+    """Return what a request that is not wanted any more is answered with."""
+    return AnswerError(499, "cancelled", "who asked wants no answer any more")
