@@ -43,7 +43,7 @@ POLICY: Final = "".join(
         principal(
             "robot",
             read=["operation:getWorkloads", "operation:getLogs", "operation:getWatch"],
-            write=["operation:postWorkloadsName"],
+            write=["operation:postWorkloadsName", "operation:putRacksRackBladesNumberActual"],
         ),
         principal("admin", read=["operation:getUsers"]),
         principal("nothing") + 'users = ["somebody"]\n',
@@ -110,6 +110,9 @@ def test_a_principal_without_a_session_may_what_is_granted_and_no_more(site: Sit
         created = await ask(site, "robot", "POST", "/api/workloads/w1", json=body)
         assert created.status_code != 403, created.text
         assert (await ask(site, "robot", "DELETE", "/api/workloads/w1")).status_code == 403
+        where = "/api/racks/ada/blades/1/actual"
+        assert (await ask(site, "robot", "PUT", where, json={"smState": "working"})).status_code == 404, "let in"
+        assert (await ask(site, "robot", "DELETE", where)).status_code == 403
 
     site.run(act)
 

@@ -42,9 +42,11 @@ RIGHTS: Final = dict.fromkeys(
     ]
 )
 CAPACITY: Final = dict.fromkeys(["cores", "memoryInMb", "diskInGb", "networkBandwidthInMbps", "arch", "accelerators"])
+OBSERVED: Final = dict.fromkeys(("at", "smState", "enteredAt"))
 DEVICE: Final = {
     "details": {"enabled": None, "condition": None},
     "ports": {"*": {"wired": None, "item": dict.fromkeys(("type", "id", "port"))}},
+    "observed": OBSERVED,
 }
 STATUS: Final = dict.fromkeys(("policy", "measuredDelay", "now", "waiterCount", "epoch"))
 EVENT: Final = dict.fromkeys(
@@ -84,6 +86,7 @@ MESSAGES: Final[Mapping[str, Any]] = {
                 "capacity": CAPACITY,
                 "bootOnPowerOn": None,
                 "bootInfo": dict.fromkeys(("source", "image", "version", "parameters")),
+                "observed": OBSERVED,
             }
         },
     },

@@ -16,6 +16,7 @@ from tests.apps.cloudchamber.definitions import (
     WHATEVER,
     assert_sound,
     ports,
+    raw,
     site_with,
 )
 from tests.apps.cloudchamber.site import Site
@@ -27,6 +28,8 @@ class Model:
     def __init__(self, *, folds: bool) -> None:
         self.folds = folds
         self.racks: dict[str, dict[tuple[str, int], Any]] = {}
+        self.actuals: dict[str, dict[tuple[str, int], Any]] = {}
+        """By the same keys: what a simulator says of parts."""
 
     def key(self, rack: str) -> str:
         return rack.lower() if self.folds or (rack not in self.racks and rack.lower() in self.racks) else rack
@@ -56,6 +59,23 @@ def body_of(chance: random.Random, kind: str) -> Any:
     return details | ports(chance.randint(1, 4))
 
 
+async def say(admin: httpx.AsyncClient, model: Model, chance: random.Random) -> None:
+    """A simulator says something of a part, or takes it back."""
+    rack, kind = chance.choice(["Ada", "ada", "bob"]), chance.choice(["blades", "pdus", "tors"])
+    part, path = (kind, number := chance.randrange(3)), f"/api/racks/{rack}/{kind}/{number}/actual"
+    known = model.actuals.setdefault(model.key(rack), {})
+    if chance.random() < 0.2:
+        answer, expected = await admin.delete(path), 200 if part in known else 404
+        known.pop(part, None)
+    else:
+        body = {"at": str(chance.randint(1, 9)), "smState": "working"}
+        answer = await admin.put(path, json=body)
+        expected = 200 if part in model.racks.get(model.key(rack), {}) else 404
+        if expected == 200:
+            known[part] = body
+    assert answer.status_code == expected, (path, answer.text)
+
+
 @pytest.mark.parametrize("side", SIDES)
 def test_any_sequence_of_writes_leaves_what_a_dictionary_would_hold(side: str, tmp_path: Path) -> None:
     """Each answer is the model's, and at the end readers and `check` agree with it."""
@@ -83,9 +103,12 @@ def test_any_sequence_of_writes_leaves_what_a_dictionary_would_hold(side: str, t
             refusals = {428: "If-Match" not in headers, 404: not is_there, 412: not is_met, 409: is_full}
             expected = next((status for status, is_so in refusals.items() if is_so), 200)
             if expected == 200 and kind == "rack":
-                del model.racks[model.key(rack)]
+                key = model.key(rack)
+                del model.racks[key]
+                model.actuals.pop(key, None)
             elif expected == 200:
                 del parts[part]
+                model.actuals.get(model.key(rack), {}).pop(part, None)
         else:
             body = body_of(chance, kind)
             answer = await admin.put(path, json=body, headers=headers)
@@ -104,6 +127,8 @@ def test_any_sequence_of_writes_leaves_what_a_dictionary_would_hold(side: str, t
         admin = await site.logged_in()
         for _ in range(250):
             await step(admin)
+            if chance.random() < 0.5:
+                await say(admin, model, chance)
         shown = (await admin.get("/api/racks")).json().get("racks", {})
         assert {rack.lower() for rack in shown} == {rack.lower() for rack in model.racks}
         for rack, parts in model.racks.items():
@@ -111,7 +136,12 @@ def test_any_sequence_of_writes_leaves_what_a_dictionary_would_hold(side: str, t
             there = {("rack", 0): {"details": found.get("details", {})}}
             for kind, field in (("blades", "fullBlades"), ("pdus", "pdus"), ("tors", "tors")):
                 there |= {(kind, int(number)): one for number, one in found.get(field, {}).items()}
+            observed = {part: one.pop("observed") for part, one in there.items() if "observed" in one}
+            assert observed == model.actuals.get(rack, {})
             assert there == {("rack", 0): {"details": {}}} | parts
+        stored = sum(key.endswith(b"/actual") for key in raw(site.store))
+        assert stored == sum(map(len, model.actuals.values())), "none is left alone"
+        assert stored > 0
         assert {200, 201, 404, 409, 412, 428} <= statuses, "a run that is refused everything shows nothing"
 
     with site_with(side, tmp_path) as site:

@@ -17,6 +17,7 @@ from keyplan.apps.cloudchamber import (
     GoRegionKey,
     GoZoneKey,
     InstanceKey,
+    PartActualKey,
     TargetBlade,
 )
 from keyplan.errors import InvalidKeyError
@@ -73,6 +74,8 @@ BESIDE_THE_DOCUMENT: Final = (
     Golden(f"{PREFIX}/workload/web/instances/i1", "instances", InstanceKey("web", "i1")),  # R1, AC-07
     Golden(f"{PREFIX}/rack/rack1/tors/1", "tors", DeviceKey("rack1", 1)),  # R6
     Golden(f"{PREFIX}/rack/rack1/pdus/2", "pdus", DeviceKey("rack1", 2)),  # R6
+    Golden(f"{PREFIX}/rack/rack1/blade/7/actual", "part_actual", PartActualKey("rack1", "blade", 7)),
+    Golden(f"{PREFIX}/rack/rack1/tor/0/actual", "part_actual", PartActualKey("rack1", "tor", 0)),
     Golden(f"{PREFIX}/rack/rack10/blades/0", "blades", BladeKey("rack10", 0)),  # R3, R10
     Golden(f"{PREFIX}/rack/rack1/blades/10000000", "blades", BladeKey("rack1", 10_000_000)),  # R10
     Golden(f"{PREFIX}/racks/region1.zone1.rack1", "racks", "region1.zone1.rack1"),  # R7
@@ -86,6 +89,7 @@ GO_KEYS: Final = (
     Golden(f"{GO_PREFIX}/workload/web/instances/i1", "instances", InstanceKey("web", "i1")),
     Golden(f"{GO_PREFIX}/workload/web/instance/i1/actual", "instance_actual", InstanceKey("web", "i1")),
     Golden(f"{GO_PREFIX}/workload/web/instance/i1/target", "instance_target", InstanceKey("web", "i1")),
+    Golden(f"{GO_PREFIX}/rack/rack1/pdu/2/actual", "part_actual", PartActualKey("rack1", "pdu", 2)),
     Golden(f"{GO_PREFIX}/index/guards/blade/rack%2F1/7", "blade_guards", TargetBlade("rack/1", 7)),
     Golden(f"{GO_PREFIX}/users/admin", "users", "admin"),
     Golden(f"{GO_PREFIX}/inventory/definition/data/region/standard", "regions", GoRegionKey("definition", "standard")),

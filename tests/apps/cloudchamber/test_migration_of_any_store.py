@@ -23,7 +23,9 @@ def go_contents(draw: st.DrawFn) -> dict[bytes, bytes]:
     found: dict[bytes, bytes] = {}
     for _ in range(draw(st.integers(0, 12))):
         region, zone, rack = (draw(NAMES) for _ in range(3))
-        kind = draw(st.sampled_from(["region", "zone", "rack", "pdu", "tor", "blade", "user", "other", "unknown"]))
+        kind = draw(
+            st.sampled_from(["region", "zone", "rack", "pdu", "tor", "blade", "user", "other", "actual", "unknown"])
+        )
         number, value, listed = draw(st.integers(0, 2)), draw(VALUES), draw(LISTED)
         z = f"{region}/zone/{zone}"
         part = kind in {"pdu", "tor", "blade"}
@@ -38,6 +40,12 @@ def go_contents(draw: st.DrawFn) -> dict[bytes, bytes]:
             found[G + b"users/" + rack.encode()] = value
         elif kind == "unknown":
             found[G + draw(st.binary(max_size=4))] = value
+        elif kind == "actual":
+            of, named = draw(st.sampled_from(["pdu", "tor", "blade"])), draw(st.sampled_from([rack, rack.title()]))
+            found[G + f"rack/{named}/{of}/{number}/actual".encode()] = value
+            found[G + f"inventory/definition/data/region/standard/zone/standard/rack/{rack}/{of}/{number}".encode()] = (
+                b"{}"
+            )
         elif kind == "other":
             found[G + f"inventory/{view}/data/region/{region}".encode()] = value
         else:
@@ -63,6 +71,8 @@ def document_contents(draw: st.DrawFn) -> dict[bytes, bytes]:
                     f"rack/{rack}/pdus/1",
                     f"rack/{rack}/tors/2",
                     f"rack/{rack}/blades/10",
+                    f"rack/{rack}/tor/2/actual",
+                    f"rack/{rack}/blade/10/actual",
                     f"users/{rack}",
                     f"workloads/{rack}",
                     f"workload/{rack}/instance/i/target",

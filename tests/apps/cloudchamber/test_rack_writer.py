@@ -9,16 +9,17 @@ from keyplan.apps.cloudchamber import (
     Capacity,
     Chamber,
     DeletePolicy,
+    PartActual,
     PartsExistError,
     Pdu,
     Port,
     Rack,
 )
-from keyplan.apps.cloudchamber.conditions import NEW, REQUIRED, at_revision
+from keyplan.apps.cloudchamber.conditions import ANY, NEW, REQUIRED, at_revision
 from keyplan.apps.cloudchamber.go_served import GoChamber, GoRacks
 from keyplan.apps.cloudchamber.inventory_parts import Part, PartKind
 from keyplan.apps.cloudchamber.part_keys import DocumentPartKeys, GoPartKeys
-from keyplan.apps.cloudchamber.rack_writer import NoRackError, RackWriter, RulesOfRackError
+from keyplan.apps.cloudchamber.rack_writer import NoPartError, NoRackError, RackWriter, RulesOfRackError
 from keyplan.apps.cloudchamber.readable import DocumentRacks, RackReader
 from keyplan.engine import Commit, Engine, MemoryEngine, WrappedEngine
 from keyplan.errors import StaleRecordError
@@ -49,6 +50,7 @@ def writer_on(side: str, engine: Engine) -> tuple[RackWriter, RackReader]:
 
 RACK, BLADE, PDU = Part(PartKind.RACK, "ada"), Part(PartKind.BLADE, "ada", 1), Part(PartKind.PDU, "ada", 0)
 A_BLADE = Blade(capacity=Capacity(cores=1, memory_in_mb=1, disk_in_gb=1, network_bandwidth_in_mbps=1))
+WORKING = PartActual(sm_state="working")
 ANOTHER = Capacity(cores=9, memory_in_mb=1, disk_in_gb=1, network_bandwidth_in_mbps=1)
 
 
@@ -101,3 +103,24 @@ def test_two_writes_that_are_right_alone_are_not_both_made(writers: Writers) -> 
     engine.between = lambda: second.write(BLADE._replace(number=2), A_BLADE, NEW)
     with pytest.raises(RulesOfRackError):
         first.write(PDU, Pdu(ports={0: Port()}), NEW)
+
+
+def test_no_actual_state_is_left_of_a_part_that_goes_meanwhile(writers: Writers) -> None:
+    first, second, engine, _ = writers
+    second.write(BLADE, A_BLADE, NEW)
+    engine.between = lambda: second.delete(BLADE, REQUIRED, delete_policy=DeletePolicy.RESTRICT)
+    with pytest.raises(NoPartError):
+        first.write_actual(BLADE, WORKING, ANY)
+    second.write(BLADE, A_BLADE, NEW)
+    engine.between = lambda: second.delete(RACK, REQUIRED, delete_policy=DeletePolicy.CASCADE)
+    with pytest.raises(NoRackError):
+        first.write_actual(BLADE, WORKING, ANY)
+    second.write(RACK, Rack(), NEW)
+    second.write(BLADE, A_BLADE, NEW)
+    engine.between = lambda: second.write_actual(BLADE, WORKING, ANY)
+    first.delete(BLADE, REQUIRED, delete_policy=DeletePolicy.RESTRICT)
+    assert second.find_actual(BLADE) is None
+    second.write(BLADE, A_BLADE, NEW)
+    engine.between = lambda: second.write_actual(BLADE, WORKING, ANY)
+    first.delete(RACK, REQUIRED, delete_policy=DeletePolicy.CASCADE)
+    assert second.find_actual(BLADE) is None

@@ -73,9 +73,10 @@ from keyplan.apps.cloudchamber.layout import (
     GoRegionKey,
     GoZoneKey,
     InstanceKey,
-    LayoutSide,
+    PartActualKey,
     TargetBlade,
 )
+from keyplan.apps.cloudchamber.layout_side import LayoutSide
 from keyplan.apps.cloudchamber.migrate import (
     MigrationOutcome,
     NotRepresentableError,
@@ -115,6 +116,7 @@ from keyplan.apps.cloudchamber.reconcile import (
 from keyplan.apps.cloudchamber.records import (
     Accelerator,
     AcceleratorV100,
+    ActualCondition,
     Affinity,
     Blade,
     BladeDetails,
@@ -129,6 +131,7 @@ from keyplan.apps.cloudchamber.records import (
     Instance,
     InstanceActual,
     InstanceTarget,
+    PartActual,
     Pdu,
     Port,
     Rack,
@@ -182,6 +185,7 @@ __all__ = [
     "REQUIRED",
     "Accelerator",
     "AcceleratorV100",
+    "ActualCondition",
     "Address",
     "Affinity",
     "AlreadyClosedError",
@@ -242,6 +246,8 @@ __all__ = [
     "NotRepresentableError",
     "Orphan",
     "OrphanKind",
+    "PartActual",
+    "PartActualKey",
     "PartsExistError",
     "Pdu",
     "Port",

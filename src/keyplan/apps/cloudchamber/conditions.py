@@ -36,6 +36,7 @@ __all__ = [
     "list_records",
     "read_records",
     "require",
+    "require_of",
     "revision_of",
     "row_at",
     "write_records",
@@ -144,7 +145,7 @@ def write_records(chamber: CloudChamber, writes: Mapping[Address, tuple[Message,
 
     def work(transaction: CloudChamber) -> CloudChamber:
         for address, (record, condition) in writes.items():
-            _check(transaction, address, condition)
+            require_of(transaction, address, condition)
             transaction.view(address.table).put(address.key, record, damaged_ok=True)
         return transaction
 
@@ -159,17 +160,11 @@ def delete_records(chamber: CloudChamber, deletes: Mapping[Address, RevisionCond
 
     def work(transaction: CloudChamber) -> CloudChamber:
         for address, condition in deletes.items():
-            _check(transaction, address, condition)
+            require_of(transaction, address, condition)
             transaction.view(address.table).delete(address.key, damaged_ok=True)
         return transaction
 
     return chamber.run(work).revision
-
-
-def _check(transaction: CloudChamber, address: Address, condition: RevisionCondition) -> None:
-    # Why: a record that is read becomes a guard, and ANY asks for none.
-    if condition.relation is not Relation.ANY:
-        require(address, condition, revision_of(row_at(transaction, address)))
 
 
 def row_at(state: Layout, address: Address) -> Versioned[Any, Any] | Damaged[Any] | None:
@@ -209,3 +204,10 @@ def require(address: Address, condition: RevisionCondition, actual: int) -> None
             expected_revision=condition.revision,
             actual_revision=actual,
         )
+
+
+def require_of(transaction: Layout, address: Address, condition: RevisionCondition) -> None:
+    """Return if a condition holds of what stands at an address, be it damaged. Raises as `require` does."""
+    # Why: a record that is read becomes a guard, and ANY asks for none.
+    if condition.relation is not Relation.ANY:
+        require(address, condition, revision_of(row_at(transaction, address)))

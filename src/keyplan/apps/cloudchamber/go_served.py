@@ -18,7 +18,7 @@ from keyplan.apps.cloudchamber.layout import (
     go_prefixes_of_parts,
 )
 from keyplan.apps.cloudchamber.namespace_store import NamespaceStore, Owner
-from keyplan.apps.cloudchamber.readable import DEFAULT_ZONE, Readable, ReadableRack, ReadableZone
+from keyplan.apps.cloudchamber.readable import DEFAULT_ZONE, Readable, ReadableRack, ReadableZone, with_actuals
 from keyplan.apps.cloudchamber.records import Blade, Rack, Zone, ZoneDetails
 from keyplan.engine import KeyRange
 from keyplan.layout import Damaged, bound_layout_of, shown_key
@@ -38,12 +38,14 @@ class GoChamber(NamespaceStore[CloudChamberGo]):
         super().__init__(store, CloudChamberGo(store, namespace=namespace), bound)
 
     def owner_of_rack(self, rack: GoRackKey) -> Owner:
-        """Return a rack as something with parts: in both trees, with its own list key."""
-        parts = tuple(map(KeyRange.of_prefix, go_prefixes_of_parts(self._bound, rack)))
+        """Return a rack as something with parts: in both trees and beside them, with its own list key."""
+        parts = [KeyRange.of_prefix(prefix) for prefix in go_prefixes_of_parts(self._bound, rack)]
         own_list_key = self._bound.tables["listed_racks"].keys.encode(rack)
-        # Why of one zone: targets name racks of that which is served.
+        # Why of one zone: targets and actual states name racks of that which is served.
         named = rack.rack if rack[:3] == SERVED_ZONE else ""
-        return Owner("racks", rack, parts, (), (own_list_key,), named)
+        if named:
+            parts.append(KeyRange(*self._bound.tables["part_actual"].keys.range((named,))))
+        return Owner("racks", rack, tuple(parts), (), (own_list_key,), named)
 
 
 class GoRacks:
@@ -74,7 +76,7 @@ class GoRacks:
             record: Rack | None = readable.one(state.racks, key)
             if record is None and not readable.damaged:
                 return None
-            return _read(state, key, record or Rack(), readable)
+            return with_actuals(_read(state, key, record or Rack(), readable), state, key.rack, readable)
 
     def blade_numbers(self, rack: str) -> tuple[str, list[int]]:
         """Return the rack's name as its key has it, and the numbers of its blades that are listed."""

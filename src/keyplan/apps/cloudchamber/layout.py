@@ -6,8 +6,7 @@
 D and R numbers in the notes are the rulings in this folder's README. Which records the keys hold is in records.py.
 """
 
-from enum import StrEnum
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from keyplan.apps.cloudchamber.records import (
     Blade,
@@ -15,6 +14,7 @@ from keyplan.apps.cloudchamber.records import (
     Instance,
     InstanceActual,
     InstanceTarget,
+    PartActual,
     Pdu,
     Rack,
     Region,
@@ -39,7 +39,7 @@ __all__ = [
     "GoRegionKey",
     "GoZoneKey",
     "InstanceKey",
-    "LayoutSide",
+    "PartActualKey",
     "ServedLayout",
     "TargetBlade",
     "go_prefixes_of_parts",
@@ -77,6 +77,14 @@ class DeviceKey(NamedTuple):
     device: Annotated[int, Decimal(least=1, most=DEVICE_NUMBER_MAX)]
 
 
+class PartActualKey(NamedTuple):
+    """What a simulator says of a blade, PDU or TOR. A rack's first device is number 0; names are those of either layout."""
+
+    rack: Annotated[str, Text()]
+    kind: Annotated[str, Word(words="blade pdu tor")]
+    number: Annotated[int, Decimal(most=BLADE_NUMBER_MAX)]
+
+
 class InstanceKey(NamedTuple):
     """An instance of a workload."""
 
@@ -98,7 +106,8 @@ BLADE_GUARDS: Final = "index/guards/blade/{rackid}/{bladeid}"
 GUARDS: Final = "blade_guards"
 """The table of guards, which watches and migrations pass over: each store has its own."""
 
-_PLACEMENT_WAIVERS: Final = (
+_WAIVERS_OF_EITHER: Final = (
+    Waiver("L7", "part_actual.number", "numbers are not padded (R10): whoever lists them sorts after the read"),
     Waiver("L7", "instances_by_blade.rackid", "racks are looked up whole"),
     Waiver("L7", "instances_by_blade.bladeid", "numbers are not padded, as in the documented keys (R10)"),
     Waiver("L7", "blade_guards.rackid", "racks are looked up whole"),
@@ -164,6 +173,13 @@ class CloudChamber(Layout, root="/CloudChamber/V0.1/{namespace}"):
         form=ProtoJson(Blade),
         note="Discovering Racks: /rack/{rackid}/blades/{bladeid}; listed where they are stored (R4)",
     )
+    part_actual = Table(
+        "rack/{rack}/{kind}/{number}/actual",
+        key=PartActualKey,
+        value=PartActual,
+        form=ProtoJson(PartActual),
+        note="a part's actual state, as that of instances is kept; the document foresees none",
+    )
     workloads = Table(
         "workloads/{workload:text(dots=false)}",
         key=str,
@@ -214,12 +230,16 @@ class CloudChamber(Layout, root="/CloudChamber/V0.1/{namespace}"):
         ),
         Waiver("L7", "blades.blade", "numbers are not padded (R10): whoever lists them sorts by number after the read"),
         *(
+            Waiver("L3", f"{table}, part_actual", "a first device has a key without a number (R6), which is read alone")
+            for table in ("tor", "pdu")
+        ),
+        *(
             Waiver(
                 "L10", table, "two names of 255 bytes are legal (R10); a key over the engine's limit is refused whole"
             )
             for table in ("instances", "instance_actual", "instance_target")
         ),
-        *_PLACEMENT_WAIVERS,
+        *_WAIVERS_OF_EITHER,
     )
 
 
@@ -379,6 +399,13 @@ class CloudChamberGo(Layout, root="/CloudChamber/v0.1/{namespace}", sealed_as="C
         value=int,
         note="2.2: blade index",
     )
+    part_actual = Table(
+        "rack/{rack}/{kind}/{number}/actual",
+        key=PartActualKey,
+        value=PartActual,
+        form=ProtoJson(PartActual),
+        note="beside the program's trees, for the zone that is served; it looks nowhere below this key",
+    )
     workloads = Table(
         "workloads/{workload:text(dots=false)}",
         key=str,
@@ -453,7 +480,7 @@ class CloudChamberGo(Layout, root="/CloudChamber/v0.1/{namespace}", sealed_as="C
             )
             for table in ("instances", "instance_actual", "instance_target")
         ),
-        *_PLACEMENT_WAIVERS,
+        *_WAIVERS_OF_EITHER,
     )
 
 
@@ -467,21 +494,3 @@ def go_prefixes_of_parts(bound: BoundLayout, rack: GoRackKey) -> tuple[bytes, by
 
 ServedLayout: TypeAlias = CloudChamber | CloudChamberGo
 """What accounts and workloads are kept under: both layouts have the same tables for them."""
-
-
-class LayoutSide(StrEnum):
-    """One of the two layouts."""
-
-    DOCUMENT = "document"
-    GO = "go"
-
-    @property
-    def other(self) -> "LayoutSide":
-        """The layout that a migration leads to, or comes from."""
-        return LayoutSide.GO if self is LayoutSide.DOCUMENT else LayoutSide.DOCUMENT
-
-    def bound(self, namespace: str = "") -> BoundLayout:
-        """Return its layout under a name space, without indexes."""
-        layout: Any = CloudChamber if self is LayoutSide.DOCUMENT else CloudChamberGo
-        bound: BoundLayout = layout.bound(namespace=namespace)
-        return bound

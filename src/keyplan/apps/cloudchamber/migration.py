@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from keyplan.apps.cloudchamber.go_inventory import GO_VIEW, GoKey, folded, list_table, lists
+from keyplan.apps.cloudchamber.go_served import SERVED_ZONE
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed
 from keyplan.apps.cloudchamber.inventory import ExtraDevices, RackIds
 from keyplan.apps.cloudchamber.layout import (
@@ -23,8 +24,9 @@ from keyplan.apps.cloudchamber.layout import (
     GoRackKey,
     GoRegionKey,
     GoZoneKey,
-    LayoutSide,
+    PartActualKey,
 )
+from keyplan.apps.cloudchamber.layout_side import LayoutSide
 from keyplan.apps.cloudchamber.rack_names import RackNames, RackPath
 from keyplan.apps.cloudchamber.sidecar import MigrationSidecar, RackName, SidecarEntry
 from keyplan.errors import CorruptionError, InvalidInputError, InvalidKeyError, InvalidRecordError
@@ -37,10 +39,13 @@ Contents = Mapping[bytes, bytes]
 
 _NO_DETAILS: Final = b'{"details":{}}'
 _WORKLOADS: Final = frozenset({"workloads", "instances", "instance_actual", "instance_target"})
+ACTUALS: Final = "part_actual"
 _ALIKE: Final = frozenset({"users", *_WORKLOADS})
 """The tables that both layouts have alike."""
 
 NO_PLACE: Final = "{} has no place there"
+NO_PART: Final = "the part that it is the actual state of is not there, or cannot be read"
+OTHER_ZONE: Final = "an actual state has a place there in the zone that is served alone"
 OTHER_VIEW: Final = "the view {} has no place there"
 UNKNOWN: Final = "the key is unknown"
 DAMAGED: Final = "the value cannot be read"
@@ -213,6 +218,18 @@ class _Translation(ABC):
         """The rack of a key of the target, where its keys name racks by path."""
         return None
 
+    def _can_be_read(self, table: str, key: object) -> bool:
+        """Whether a record of the source is there and can be read."""
+        source = self._source.tables[table]
+        value = self._contents.get(source.keys.encode(key))
+        if value is None:
+            return False
+        try:
+            source.form.decode(value)
+        except CorruptionError:
+            return False
+        return True
+
     def _put(self, table: str, key: object, value: bytes, raw_key: bytes) -> None:
         target = self._target.tables[table].keys.encode(key)
         earlier = self._from.setdefault(target, raw_key)
@@ -253,6 +270,8 @@ class _ToDocument(_Translation):
             if meaning.kind is not Kind.RECORD or meaning.item in _ALIKE:
                 continue
             table, key = str(meaning.item), cast("Any", meaning.key)
+            if table == ACTUALS:
+                continue
             if table.startswith("listed_"):
                 listed = value.decode(errors="replace")
                 if lists(key, listed) if isinstance(key[-1], str) else listed == str(key[-1]):
@@ -277,6 +296,8 @@ class _ToDocument(_Translation):
         if table in _WORKLOADS:
             self._put(table, key, value, raw_key)
             return ""
+        if table == ACTUALS:
+            return self._place_actual(key, raw_key, value)
         if key.view != self._options.view:
             return OTHER_VIEW.format(key.view)
         records = table.removeprefix("listed_")
@@ -289,24 +310,24 @@ class _ToDocument(_Translation):
         # Why: before list keys, which come back only where their record has a place.
         self._target.tables["racks"].keys.encode(rack_id)
         if table != records:
-            is_paired = (records, key) in self._listed and self._is_carried(records, key)
+            is_paired = (records, key) in self._listed and self._can_be_read(records, key)
             return "" if is_paired else UNPAIRED
         target, target_key = _document_place(table, key, rack_id)
         self._put(target, target_key, value, raw_key)
         self._carried.add(rack_id)
         return ""
 
-    def _is_carried(self, records: str, key: GoKey) -> bool:
-        """Whether the record beside a list key is there and can be read."""
-        table = self._source.tables[records]
-        value = self._contents.get(table.keys.encode(key))
-        if value is None:
-            return False
-        try:
-            table.form.decode(value)
-        except CorruptionError:
-            return False
-        return True
+    def _place_actual(self, key: PartActualKey, raw_key: bytes, value: bytes) -> str:
+        """Put an actual state where its part goes, of whose rack it takes the name."""
+        if self._options.view != SERVED_ZONE.view:
+            return OTHER_VIEW.format(SERVED_ZONE.view)
+        table, part = _go_part(key)
+        if not self._can_be_read(table, part):
+            return NO_PART
+        if isinstance(part, GoDeviceKey) and part.device and self._options.extra_devices is ExtraDevices.REFUSE:
+            return FURTHER
+        self._put(ACTUALS, key._replace(rack=self._rack_of(part)), value, raw_key)
+        return ""
 
     def _rack_of(self, key: Any) -> str:
         path = RackPath(*key[1:4])
@@ -342,6 +363,8 @@ class _ToGo(_Translation):
         if table in _WORKLOADS:
             self._put(table, key, value, raw_key)
             return ""
+        if table == ACTUALS:
+            return self._place_actual(key, raw_key, value)
         name = self.names.of_id(key if isinstance(key, str) else key.rack)
         rack = GoRackKey(self._options.view, *RackPath.of(name))
         target, target_key, listed = _go_place(table, key, rack, name.rack)
@@ -350,6 +373,16 @@ class _ToGo(_Translation):
         self._derive(list_table(target), target_key, listed.encode())
         if table == "racks":
             self._with_record.add(name.id)
+        return ""
+
+    def _place_actual(self, key: PartActualKey, raw_key: bytes, value: bytes) -> str:
+        """Put an actual state where its part goes, if that is the zone that is served."""
+        path = RackPath.of(self.names.of_id(key.rack))
+        if GoRackKey(self._options.view, *path)[:3] != SERVED_ZONE:
+            return OTHER_ZONE
+        if not self._can_be_read(*_document_place(*_go_part(key), key.rack)):
+            return NO_PART
+        self._put(ACTUALS, key._replace(rack=path.rack), value, raw_key)
         return ""
 
     def finish(self) -> None:
@@ -381,6 +414,12 @@ class _ToGo(_Translation):
         key = cast("Any", meaning.key)
         is_of_rack = meaning.kind is Kind.RECORD and meaning.item not in _ALIKE and len(key) >= 4
         return RackPath(*key[1:4]) if is_of_rack else None
+
+
+def _go_part(key: PartActualKey) -> tuple[str, GoBladeKey | GoDeviceKey]:
+    """The Go program's table and key of the part that an actual state is of."""
+    kind = GoBladeKey if key.kind == "blade" else GoDeviceKey
+    return f"{key.kind}s", kind(*SERVED_ZONE, key.rack, key.number)
 
 
 def _document_place(table: str, key: Any, rack_id: str) -> tuple[str, object]:

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 PARTS: Final = {
-    "racks": ("tor", "pdu", "tors", "pdus", "blades"),
+    "racks": ("tor", "pdu", "tors", "pdus", "blades", "part_actual"),
     "workloads": ("instances", "instance_target", "instance_actual"),
 }
 """The tables that hold the parts of each whole, as the document has them."""

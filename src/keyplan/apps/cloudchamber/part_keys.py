@@ -22,6 +22,7 @@ from keyplan.apps.cloudchamber.layout import (
     GoRegionKey,
 )
 from keyplan.apps.cloudchamber.namespace_store import NamespaceStore, Owner
+from keyplan.apps.cloudchamber.part_actuals import actual_beside
 from keyplan.apps.cloudchamber.readable import DEFAULT_ZONE, spellings
 from keyplan.apps.cloudchamber.records import Region, RegionDetails, Zone, ZoneDetails
 from keyplan.errors import CorruptionError
@@ -91,9 +92,9 @@ class DocumentPartKeys:
         """Return nothing: a list reads the records."""
         return {}
 
-    def entries(self, _address: Address) -> tuple[Address, ...]:
-        """Return nothing."""
-        return ()
+    def entries(self, address: Address) -> tuple[Address, ...]:
+        """Return the actual state of a part."""
+        return tuple(actual_beside(*address))
 
     def devices(self, rack: Address, kind: PartKind) -> Iterator[tuple[int, Address]]:
         """Yield where the PDUs or TORs of a rack may stand, by number."""
@@ -164,12 +165,12 @@ class GoPartKeys:
             one: record for one, record in outer.items() if not state.view(one.table).exists(one.key)
         }
         names = {one: one.key[-1] for one in outer} | {address: _listed_name(part)}
-        entries = {entry: name for one, name in names.items() for entry in self.entries(one)}
+        entries = {_list_key(one): name for one, name in names.items()}
         return missing | {entry: name for entry, name in entries.items() if not _is_listed(state, entry)}
 
     def entries(self, address: Address) -> tuple[Address, ...]:
-        """Return the list key of a part."""
-        return (Address(list_table(address.table), address.key),)
+        """Return the list key of a part, and its actual state."""
+        return (_list_key(address), *actual_beside(*address))
 
     def devices(self, rack: Address, kind: PartKind) -> Iterator[tuple[int, Address]]:
         """Yield where the PDUs or TORs of a rack stand, by number."""
@@ -188,6 +189,10 @@ class GoPartKeys:
     @staticmethod
     def _rack(part: Part) -> GoRackKey:
         return GoRackKey(*SERVED_ZONE, folded(part.rack))
+
+
+def _list_key(address: Address) -> Address:
+    return Address(list_table(address.table), address.key)
 
 
 def _listed_name(part: Part) -> str | int:

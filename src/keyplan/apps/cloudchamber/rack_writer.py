@@ -7,20 +7,21 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
-from keyplan.apps.cloudchamber.conditions import Address, RevisionCondition, require, revision_of, row_at
+from keyplan.apps.cloudchamber.conditions import Address, RevisionCondition, require, require_of, revision_of, row_at
 from keyplan.apps.cloudchamber.inventory_parts import Part, PartKind, PartRecord, completed
 from keyplan.apps.cloudchamber.layout import BladeKey
 from keyplan.apps.cloudchamber.namespace_store import DeletePolicy
+from keyplan.apps.cloudchamber.part_actuals import actual_beside, require_sound
 from keyplan.apps.cloudchamber.part_keys import PartKeys
 from keyplan.apps.cloudchamber.placement import require_capacity
 from keyplan.apps.cloudchamber.readable import DEFAULT_ZONE
-from keyplan.apps.cloudchamber.records import Blade, Capacity, Pdu, Tor
+from keyplan.apps.cloudchamber.records import Blade, Capacity, PartActual, Pdu, Tor
 from keyplan.apps.cloudchamber.validation import crowding_problems, part_problems, port_problems, require_none
 from keyplan.errors import ConflictError, InvalidInputError, NotFoundError
 from keyplan.layout import Damaged, Versioned
 from keyplan.protobuf import unknown_field_paths, with_unknown_fields_of
 
-__all__ = ["NoPlaceError", "NoRackError", "RackWriter", "RulesOfRackError", "WrittenPart"]
+__all__ = ["NoPartError", "NoPlaceError", "NoRackError", "RackWriter", "RulesOfRackError", "WrittenPart"]
 
 R = TypeVar("R", bound=PartRecord)
 
@@ -42,6 +43,13 @@ class NoRackError(NotFoundError):
 
     code = "no-rack-for-part"
     summary = "there is no such rack"
+
+
+class NoPartError(NotFoundError):
+    """A simulator says something of a part that is not there. Facts: `rack`, `part`, `number`."""
+
+    code = "no-part-for-actual"
+    summary = "there is no such part"
 
 
 class RulesOfRackError(ConflictError):
@@ -139,6 +147,49 @@ class RackWriter:
         layout = self._keys.chamber.layout
         layout.run(work)
 
+    # ---- what a simulator says -------------------------------------------------------------------------------------------
+
+    def find_actual(self, part: Part) -> Versioned[Any, Any] | Damaged[Any] | None:
+        """Return a part's actual state as it stands, or that it is damaged; None when there is none."""
+        with self._keys.chamber.layout.snapshot() as state:
+            return row_at(state, _actual_of(self._found(state, part)))
+
+    def write_actual(self, part: Part, actual: PartActual, condition: RevisionCondition) -> int:
+        """Write what a simulator says of a part that is there, if the condition holds; return its revision.
+
+        Raises InvalidInputError for what a part of this kind cannot be, NoRackError, NoPartError, and for the condition
+        NotFoundError and StaleRecordError.
+        """
+        require_sound(part.kind, actual)
+
+        def work(transaction: Any) -> Any:
+            found = self._found(transaction, part)
+            # Why of the rack, too: one that is deleted in steps goes before its parts.
+            if not self._has_rack(transaction, found.address):
+                raise NoRackError(rack=part.rack)
+            if found.row is None:
+                raise NoPartError(rack=part.rack, part=str(part.kind), number=part.number)
+            address = _actual_of(found)
+            require_of(transaction, address, condition)
+            transaction.view(address.table).put(address.key, actual, damaged_ok=True)
+            return transaction
+
+        layout = self._keys.chamber.layout
+        revision: int = layout.run(work).revision
+        return revision
+
+    def delete_actual(self, part: Part, condition: RevisionCondition) -> None:
+        """Delete what a simulator says of a part, if the condition holds; NotFoundError, StaleRecordError otherwise."""
+
+        def work(transaction: Any) -> None:
+            address = _actual_of(self._found(transaction, part))
+            require_of(transaction, address, condition)
+            transaction.view(address.table).delete(address.key, damaged_ok=True)
+
+        self._keys.chamber.layout.run(work)
+
+    # ---- racks -----------------------------------------------------------------------------------------------------------
+
     def _delete_rack(
         self, part: Part, condition: RevisionCondition, delete_policy: DeletePolicy, *, in_steps: bool
     ) -> None:
@@ -206,6 +257,11 @@ class RackWriter:
         prefix = self._keys.blades(rack)
         seen = sum(1 for _ in transaction.blades.keys(*prefix, limit=_SIBLINGS_GUARDED_MAX + 1))
         return seen if seen <= _SIBLINGS_GUARDED_MAX else self._keys.chamber.layout.blades.count(*prefix)
+
+
+def _actual_of(found: _Found) -> Address:
+    """Where the actual state of a blade, PDU or TOR stands."""
+    return next(actual_beside(*found.address))
 
 
 def _blade_of(found: _Found) -> BladeKey:

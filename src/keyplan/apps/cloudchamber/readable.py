@@ -4,19 +4,33 @@ A record that another program damaged hides no other: its rack has the parts tha
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from keyplan.apps.cloudchamber.chamber import Chamber, RackContents
-from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber
+from keyplan.apps.cloudchamber.inventory_parts import PartKind
+from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, ServedLayout
 from keyplan.apps.cloudchamber.namespace_store import NamespaceStore
-from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Tor, ZoneDetails
+from keyplan.apps.cloudchamber.records import Blade, PartActual, Pdu, Rack, Tor, ZoneDetails
 from keyplan.errors import CorruptionError
 from keyplan.layout import Damaged, Versioned, readable_rows, shown_key
 
-__all__ = ["DEFAULT_ZONE", "DocumentRacks", "RackReader", "Readable", "ReadableRack", "ReadableZone", "spellings"]
+__all__ = [
+    "DEFAULT_ZONE",
+    "DocumentRacks",
+    "RackReader",
+    "Readable",
+    "ReadableRack",
+    "ReadableZone",
+    "spellings",
+    "with_actuals",
+]
 
 DEFAULT_ZONE: Final = "standard"
 """The zone, and the region, that the original's server shows."""
+
+_KINDS: Final = (PartKind.BLADE.value, PartKind.PDU.value, PartKind.TOR.value)
 
 K = TypeVar("K")
 R = TypeVar("R")
@@ -27,6 +41,8 @@ class ReadableRack(NamedTuple):
 
     contents: RackContents
     damaged: tuple[str, ...]
+    actuals: Mapping[tuple[str, int], PartActual] = MappingProxyType({})
+    """What a simulator says of its parts, by kind and number. A zone's racks come without."""
 
 
 class ReadableZone(NamedTuple):
@@ -118,7 +134,9 @@ class DocumentRacks:
                 readable = Readable(self._chamber)
                 record = readable.one(state.racks, spelled)
                 if record is not None or readable.damaged:
-                    return self._read(state, spelled, record or Rack(), readable)
+                    return with_actuals(
+                        self._read(state, spelled, record or Rack(), readable), state, spelled, readable
+                    )
         return None
 
     def blade_numbers(self, rack: str) -> tuple[str, list[int]]:
@@ -155,6 +173,14 @@ class DocumentRacks:
             dict(sorted(blades.items())),
         )
         return ReadableRack(contents, readable.damaged)
+
+
+def with_actuals(rack: ReadableRack, state: ServedLayout, name: str, readable: Readable) -> ReadableRack:
+    """Return a rack with what a simulator says of its parts, as far as that can be read; `name` is as keys have it."""
+    # Why kind by kind: the range of all would hold the document's records of the rack, too.
+    rows = chain.from_iterable(state.part_actual.rows(name, kind) for kind in _KINDS)
+    found = {(key.kind, key.number): one for key, one in readable.all(rows)}
+    return rack._replace(damaged=readable.damaged, actuals=found)
 
 
 def spellings(name: str) -> list[str]:

@@ -13,6 +13,7 @@ from keyplan.apps.cloudchamber.import_plan import ImportChange, ImportPlan, Inve
 from keyplan.apps.cloudchamber.inventory import INVENTORY_TABLES, InventoryKey, InventoryRecord
 from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, CloudChamberGo, GoBladeKey
 from keyplan.apps.cloudchamber.namespace_store import InUseError
+from keyplan.apps.cloudchamber.part_actuals import actual_beside
 from keyplan.apps.cloudchamber.placement import require_capacity
 from keyplan.apps.cloudchamber.records import Blade, Capacity
 from keyplan.apps.cloudchamber.steps import Steps, is_too_large, no_report
@@ -106,8 +107,8 @@ def reconcile(
     One commit, which holds only if nobody changed any part of the inventory since it was read; after a lost race it reads and
     plans again. Where the engine's limits do not allow one commit, several: each guards every record that it writes, and at
     the end the inventory is read again and must be as desired. When such an import is cut off, running it again completes it.
-    Under the Go program's keys a record and its list key are always written by the same commit, and no view but the
-    definition is touched.
+    A part that goes takes its actual state along. Under the Go program's keys a record and its list key are always written by
+    the same commit, and no view but the definition is touched.
 
     `report` is told how many of the changes are done. `approve` is given each plan before anything of it is written, and raises
     what the import then ends with. Raises InUseError where a blade would go, or become too small, that instances need; another
@@ -197,6 +198,8 @@ def write_changes(transaction: Layout, changes: tuple[ImportChange, ...], chambe
             _require_room(transaction, place.key, old, new, chamber)
         if new is None:
             table.delete(place.key, expected_revision=seen)
+            for actual in actual_beside(place.table, place.key):
+                transaction.view(actual.table).delete(actual.key, damaged_ok=True)
         else:
             table.put(place.key, new, expected_revision=seen)
 

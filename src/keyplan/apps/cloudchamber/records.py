@@ -14,6 +14,7 @@ from keyplan.protobuf import Message
 __all__ = [
     "Accelerator",
     "AcceleratorV100",
+    "ActualCondition",
     "Affinity",
     "Blade",
     "BladeDetails",
@@ -28,6 +29,7 @@ __all__ = [
     "Instance",
     "InstanceActual",
     "InstanceTarget",
+    "PartActual",
     "Pdu",
     "Port",
     "Rack",
@@ -242,6 +244,23 @@ class Blade(Message, frozen=True):
     capacity: Capacity | None = None
     boot_on_power_on: bool = False
     boot_info: BootInfo | None = None
+
+
+class ActualCondition(StrEnum):
+    """In what condition a simulator found a part."""
+
+    NOT_IN_SERVICE = auto()
+    OPERATIONAL = auto()
+    FAULTED = auto()
+
+
+class PartActual(Message, frozen=True):
+    """What a blade, PDU or TOR is, as a simulator last saw it at tick `at`; it is in `smState` since tick `enteredAt`."""
+
+    at: int = 0
+    sm_state: str = ""
+    entered_at: int = 0
+    condition: ActualCondition = ActualCondition.NOT_IN_SERVICE
 
 
 # ---- workloads -----------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ __all__ = [
     "BladeEntry",
     "BladeList",
     "BladeLoadView",
+    "BladeView",
     "Difference",
     "DifferenceList",
     "DifferingField",
@@ -36,6 +37,8 @@ __all__ = [
     "LogAnswer",
     "LogPolicy",
     "NamedEntry",
+    "Observed",
+    "PduView",
     "PlacedInstance",
     "PlacedInstanceList",
     "RackEntry",
@@ -48,6 +51,7 @@ __all__ = [
     "StepperStatus",
     "StoreChange",
     "Ticks",
+    "TorView",
     "TraceEntry",
     "TraceEvent",
     "TraceSpan",
@@ -207,16 +211,42 @@ class ZoneSummary(Message, frozen=True):
     max_connectors: int = 0
 
 
+class Observed(Message, frozen=True):
+    """What a simulator saw at tick `at`: a state, and the tick since which it is in it."""
+
+    at: int = 0
+    sm_state: str = ""
+    entered_at: int = 0
+
+
+class BladeView(Blade, frozen=True):
+    """A blade with what a simulator says of it."""
+
+    observed: Observed | None = None
+
+
+class PduView(Pdu, frozen=True):
+    """A PDU with what a simulator says of it."""
+
+    observed: Observed | None = None
+
+
+class TorView(Tor, frozen=True):
+    """A TOR with what a simulator says of it."""
+
+    observed: Observed | None = None
+
+
 class RackView(Message, frozen=True):
-    """A rack with its parts. `pdu` and `tor` are empty, for old clients; nobody observes here, so nothing is `observed`."""
+    """A rack with its parts. `pdu` and `tor` are empty, for old clients; `observed` is left out where no simulator wrote it."""
 
     details: RackDetails | None = None
     pdu: Empty | None = None
     tor: Empty | None = None
     blades: dict[int, Capacity] = msgspec.field(default_factory=dict)
-    pdus: dict[int, Pdu] = msgspec.field(default_factory=dict)
-    tors: dict[int, Tor] = msgspec.field(default_factory=dict)
-    full_blades: dict[int, Blade] = msgspec.field(default_factory=dict)
+    pdus: dict[int, PduView] = msgspec.field(default_factory=dict)
+    tors: dict[int, TorView] = msgspec.field(default_factory=dict)
+    full_blades: dict[int, BladeView] = msgspec.field(default_factory=dict)
 
 
 class InstanceCreation(Message, frozen=True):

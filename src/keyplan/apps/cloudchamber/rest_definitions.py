@@ -12,7 +12,7 @@ from keyplan.apps.cloudchamber.conditions import NEW, REQUIRED, RevisionConditio
 from keyplan.apps.cloudchamber.inventory_parts import Part, PartKind, PartRecord
 from keyplan.apps.cloudchamber.layout import BLADE_NUMBER_MAX, DEVICE_NUMBER_MAX
 from keyplan.apps.cloudchamber.namespace_store import DeletePolicy, InUseError, PartsExistError
-from keyplan.apps.cloudchamber.rack_writer import NoPlaceError, NoRackError, RulesOfRackError
+from keyplan.apps.cloudchamber.rack_writer import NoPartError, NoPlaceError, NoRackError, RulesOfRackError
 from keyplan.apps.cloudchamber.readable import DEFAULT_ZONE
 from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Region, Tor, Zone
 from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, not_found, quoted
@@ -21,10 +21,10 @@ from keyplan.apps.cloudchamber.rest_stored import ONE_RACK, WRITES
 from keyplan.apps.cloudchamber.rest_words import Name, number_of_path, revision_of
 from keyplan.apps.cloudchamber.validation import problems_of
 from keyplan.errors import AlreadyExistsError, InvalidInputError, NotFoundError, StaleRecordError
-from keyplan.layout import Damaged, shown_key
+from keyplan.layout import Damaged, Versioned, shown_key
 from keyplan.operations import PRESENT, Answered, Change, In, Place, Schema, Whole, WordForm
 
-__all__ = ["Definitions"]
+__all__ = ["Definitions", "IfSeen", "Number", "can_be", "in_words", "missing", "named", "numbered", "read_row"]
 
 _RACK: Final = f"{ONE_RACK}/definition"
 _BLADE: Final = f"{ONE_RACK}/blades/{{number}}/definition"
@@ -91,7 +91,8 @@ def _rack(name: str) -> Part:
     return Part(PartKind.RACK, name)
 
 
-def _numbered(kind: PartKind, rack: str, given: str) -> Part:
+def numbered(kind: PartKind, rack: str, given: str) -> Part:
+    """Return the part of a rack that a path names. Raises RefusedError (400) for no number."""
     return Part(kind, rack, number_of_path(given))
 
 
@@ -99,50 +100,65 @@ _ZONE_PART: Final = Part(PartKind.ZONE)
 _REGION_PART: Final = Part(PartKind.REGION)
 
 
-def _named(part: Part) -> str:
+def named(part: Part) -> str:
+    """Return a part in words: `blade 2 of rack "ada"`."""
     if part.is_in_rack:
         return f"{part.kind} {part.number} of rack {quoted(part.rack)}"
     return f"{part.kind} {quoted(part.rack or DEFAULT_ZONE)}"
 
 
-def _missing(part: Part) -> RefusedError:
+def missing(part: Part) -> RefusedError:
+    """There is no such part."""
     if part.is_in_rack:
         return RefusedError(404, f"{part.kind} {part.number} not found in rack {quoted(part.rack)}")
     return not_found(str(part.kind), part.rack or DEFAULT_ZONE)
 
 
-def _can_be(part: Part) -> bool:
+def can_be(part: Part) -> bool:
+    """Tell whether a key can have the number of a part."""
     most = BLADE_NUMBER_MAX if part.kind is PartKind.BLADE else DEVICE_NUMBER_MAX
     return 0 <= part.number <= most
 
 
 @contextmanager
-def _worded(part: Part) -> Iterator[None]:
-    """Refuse in words what a write finds, misses, or comes too late for."""
+def in_words(part: Part, subject: str = "") -> Iterator[None]:
+    """Refuse in words what a write finds, misses, or comes too late for. `subject` is what is written, if not the part."""
+    subject = subject or named(part)
     try:
         yield
     except AlreadyExistsError as error:
         revision = int(str(error.facts["revision"]))
-        raise RefusedError(412, f"{_named(part)} is there already", headers=etag(revision)) from error
+        raise RefusedError(412, f"{subject} is there already", headers=etag(revision)) from error
     except NoPlaceError as error:
         raise RefusedError(404, f"the store's layout keeps no {part.kind}") from error
     except NoRackError as error:
         raise not_found("rack", part.rack) from error
+    except NoPartError as error:
+        raise missing(part) from error
     except NotFoundError as error:
-        raise RefusedError(412, f"{_named(part)} is not there") from error
+        raise RefusedError(412, f"{subject} is not there") from error
     except StaleRecordError as error:
         actual = int(str(error.facts["actual_revision"]))
         if not actual:
-            raise RefusedError(412, f"{_named(part)} is not there") from error
-        text = f"{_named(part)} is at {actual}, not at {error.facts['expected_revision']}: read it again"
+            raise RefusedError(412, f"{subject} is not there") from error
+        text = f"{subject} is at {actual}, not at {error.facts['expected_revision']}: read it again"
         raise RefusedError(412, text, headers=etag(actual)) from error
     except InUseError as error:
-        raise RefusedError(409, f"{_named(part)} is in use: {error.facts['problem']}") from error
+        raise RefusedError(409, f"{subject} is in use: {error.facts['problem']}") from error
     except PartsExistError as error:
-        raise RefusedError(409, f"{_named(part)} is not empty; ?cascade deletes what is in it, too") from error
+        raise RefusedError(409, f"{subject} is not empty; ?cascade deletes what is in it, too") from error
     except (InvalidInputError, RulesOfRackError) as error:
         text = "\n".join(problems_of(error)).removeprefix(_PROBLEM_PREFIX)
         raise RefusedError(409 if isinstance(error, RulesOfRackError) else 400, text) from error
+
+
+def read_row(row: Versioned[Any, Any] | Damaged[Any]) -> Answered[Any]:
+    """Answer with a record and its ETag. Raises RefusedError (500) for a damaged one."""
+    if isinstance(row, Damaged):
+        # Why with its ETag: it can be replaced, or deleted.
+        text = f"stored bytes are damaged: {shown_key(row.raw_key)}"
+        raise RefusedError(500, text, headers=etag(row.revision)) from row.error
+    return Answered(row.record, headers=etag(row.revision))
 
 
 class Definitions(Resource):
@@ -173,7 +189,7 @@ class Definitions(Resource):
     @rest("GET", _BLADE, Who.LOGGED_IN, 404, 500, **_READ)
     def read_blade(self, rack: Name, number: Number) -> Answered[Blade]:
         """Read the definition of a blade."""
-        return self._read(_numbered(PartKind.BLADE, rack, number))
+        return self._read(numbered(PartKind.BLADE, rack, number))
 
     @rest(
         "PUT",
@@ -187,7 +203,7 @@ class Definitions(Resource):
         self, rack: Name, number: Number, record: Whole[Blade], *, seen: IfSeen = None, absent: IfAbsent = None
     ) -> Answered[Blade]:
         """Define a blade of a rack."""
-        return self._write(_numbered(PartKind.BLADE, rack, number), record, _condition(seen, absent))
+        return self._write(numbered(PartKind.BLADE, rack, number), record, _condition(seen, absent))
 
     @rest(
         "DELETE",
@@ -198,14 +214,14 @@ class Definitions(Resource):
     )
     def delete_blade(self, rack: Name, number: Number, *, seen: IfSeen = None) -> str:
         """Delete a blade."""
-        return self._delete(_numbered(PartKind.BLADE, rack, number), _condition(seen))
+        return self._delete(numbered(PartKind.BLADE, rack, number), _condition(seen))
 
     # ---- PDUs and TORs ---------------------------------------------------------------------------------------------------
 
     @rest("GET", _PDU, Who.LOGGED_IN, 404, 500, **_READ)
     def read_pdu(self, rack: Name, number: Number) -> Answered[Pdu]:
         """Read the definition of a PDU; a rack's first is number 0."""
-        return self._read(_numbered(PartKind.PDU, rack, number))
+        return self._read(numbered(PartKind.PDU, rack, number))
 
     @rest(
         "PUT",
@@ -219,19 +235,19 @@ class Definitions(Resource):
         self, rack: Name, number: Number, record: Whole[Pdu], *, seen: IfSeen = None, absent: IfAbsent = None
     ) -> Answered[Pdu]:
         """Define a PDU of a rack, with a port for each blade at least."""
-        return self._write(_numbered(PartKind.PDU, rack, number), record, _condition(seen, absent))
+        return self._write(numbered(PartKind.PDU, rack, number), record, _condition(seen, absent))
 
     @rest(
         "DELETE", _PDU, Who.INVENTORY_MODIFIER, *_DELETE_FAILURES, change=Change("delete pdu", "{rack}/pdus/{number}")
     )
     def delete_pdu(self, rack: Name, number: Number, *, seen: IfSeen = None) -> str:
         """Delete a PDU."""
-        return self._delete(_numbered(PartKind.PDU, rack, number), _condition(seen))
+        return self._delete(numbered(PartKind.PDU, rack, number), _condition(seen))
 
     @rest("GET", _TOR, Who.LOGGED_IN, 404, 500, **_READ)
     def read_tor(self, rack: Name, number: Number) -> Answered[Tor]:
         """Read the definition of a TOR; a rack's first is number 0."""
-        return self._read(_numbered(PartKind.TOR, rack, number))
+        return self._read(numbered(PartKind.TOR, rack, number))
 
     @rest(
         "PUT",
@@ -245,14 +261,14 @@ class Definitions(Resource):
         self, rack: Name, number: Number, record: Whole[Tor], *, seen: IfSeen = None, absent: IfAbsent = None
     ) -> Answered[Tor]:
         """Define a TOR of a rack, with a port for each blade at least."""
-        return self._write(_numbered(PartKind.TOR, rack, number), record, _condition(seen, absent))
+        return self._write(numbered(PartKind.TOR, rack, number), record, _condition(seen, absent))
 
     @rest(
         "DELETE", _TOR, Who.INVENTORY_MODIFIER, *_DELETE_FAILURES, change=Change("delete tor", "{rack}/tors/{number}")
     )
     def delete_tor(self, rack: Name, number: Number, *, seen: IfSeen = None) -> str:
         """Delete a TOR."""
-        return self._delete(_numbered(PartKind.TOR, rack, number), _condition(seen))
+        return self._delete(numbered(PartKind.TOR, rack, number), _condition(seen))
 
     # ---- the zone that is served, and its region: under the Go program's keys ----------------------------------------------
 
@@ -279,17 +295,13 @@ class Definitions(Resource):
     # ---- all -------------------------------------------------------------------------------------------------------------
 
     def _read(self, part: Part) -> Answered[Any]:
-        row = self.web.rack_writer.find(part) if _can_be(part) else None
+        row = self.web.rack_writer.find(part) if can_be(part) else None
         if row is None:
-            raise _missing(part)
-        if isinstance(row, Damaged):
-            # Why with its ETag: it can be replaced, or deleted.
-            text = f"stored bytes are damaged: {shown_key(row.raw_key)}"
-            raise RefusedError(500, text, headers=etag(row.revision)) from row.error
-        return Answered(row.record, headers=etag(row.revision))
+            raise missing(part)
+        return read_row(row)
 
     def _write(self, part: Part, record: PartRecord, condition: RevisionCondition) -> Answered[Any]:
-        with _worded(part):
+        with in_words(part):
             written = self.web.rack_writer.write(part, record, condition)
         return Answered(written.record, 201 if written.is_new else 200, etag(written.revision))
 
@@ -302,9 +314,9 @@ class Definitions(Resource):
         in_steps: bool = False,
     ) -> str:
         # Why looked for first: what is not there is not found, whatever was expected of it.
-        if not _can_be(part) or self.web.rack_writer.find(part) is None:
-            raise _missing(part)
-        with _worded(part):
+        if not can_be(part) or self.web.rack_writer.find(part) is None:
+            raise missing(part)
+        with in_words(part):
             self.web.rack_writer.delete(part, condition, delete_policy=policy, in_steps=in_steps)
-        named = _named(part)
-        return f"{named[0].upper()}{named[1:]} deleted."
+        subject = named(part)
+        return f"{subject[0].upper()}{subject[1:]} deleted."

@@ -3,32 +3,41 @@
 The last two operations look records up by an index: the original has no such routes.
 """
 
-from collections.abc import Iterable
-from typing import Annotated, Final
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final, TypeVar
 
-from keyplan.apps.cloudchamber.chamber import RackContents
+import msgspec
+
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed
+from keyplan.apps.cloudchamber.inventory_parts import PartKind
 from keyplan.apps.cloudchamber.layout import BLADE_NUMBER_MAX, BladeKey, InstanceKey
-from keyplan.apps.cloudchamber.readable import ReadableZone
-from keyplan.apps.cloudchamber.records import Capacity, Condition
+from keyplan.apps.cloudchamber.readable import ReadableRack, ReadableZone
+from keyplan.apps.cloudchamber.records import Capacity, Condition, PartActual
 from keyplan.apps.cloudchamber.refusals import RefusedError, no_indexes, not_found, quoted
 from keyplan.apps.cloudchamber.rest_bodies import (
     BladeEntry,
     BladeList,
+    BladeView,
     Empty,
+    Observed,
+    PduView,
     PlacedInstance,
     PlacedInstanceList,
     RackEntry,
     RackView,
+    TorView,
     ZoneSummary,
 )
 from keyplan.apps.cloudchamber.rest_routes import DAMAGED_FACT, Resource, Who, damaged_header, rest
 from keyplan.apps.cloudchamber.rest_stored import ONE_RACK, RACKS, blade_uri, instance_uri, rack_uri
 from keyplan.apps.cloudchamber.rest_words import Name, number_of_path, one_of
 from keyplan.operations import Answered, In, Schema
+from keyplan.protobuf import Message
 
 __all__ = ["Inventory", "blade_number"]
 
+
+V = TypeVar("V", BladeView, PduView, TorView)
 
 _BLADES: Final = f"{ONE_RACK}/blades"
 _BLADE: Final = f"{_BLADES}/{{blade}}"
@@ -53,7 +62,7 @@ class Inventory(Resource):
         found = self.web.racks.rack(rack)
         if found is None:
             raise not_found("rack", rack.lower())
-        return Answered(_view(found.contents), headers=damaged_header(found.damaged))
+        return Answered(_view(found), headers=damaged_header(found.damaged))
 
     @rest("GET", _BLADES, Who.LOGGED_IN, has_slash=True)
     def list_blades(self, rack: Name) -> str:
@@ -123,16 +132,30 @@ def blade_number(given: str) -> int | None:
     return number if 0 <= number <= BLADE_NUMBER_MAX else None
 
 
-def _view(rack: RackContents) -> RackView:
+def _view(found: ReadableRack) -> RackView:
+    rack = found.contents
+
+    def seen(view: type[V], kind: PartKind, parts: Mapping[int, Message]) -> dict[int, V]:
+        return {number: _seen(view, part, found.actuals.get((kind, number))) for number, part in parts.items()}
+
     return RackView(
         details=rack.rack.details,
         pdu=Empty(),
         tor=Empty(),
         blades={number: blade.capacity or Capacity() for number, blade in rack.blades.items()},
-        pdus=dict(rack.pdus),
-        tors=dict(rack.tors),
-        full_blades=dict(rack.blades),
+        pdus=seen(PduView, PartKind.PDU, rack.pdus),
+        tors=seen(TorView, PartKind.TOR, rack.tors),
+        full_blades=seen(BladeView, PartKind.BLADE, rack.blades),
     )
+
+
+def _seen(view: type[V], part: Message, actual: PartActual | None) -> V:
+    """A part's record as a view shows it: what a simulator says goes before a field of that name which is unknown here."""
+    fields = msgspec.structs.asdict(part)
+    if actual is not None:
+        fields["observed"] = Observed(at=actual.at, sm_state=actual.sm_state, entered_at=actual.entered_at)
+        fields["unknown_fields"] = {name: it for name, it in part.unknown_fields.items() if name != "observed"}
+    return view(**fields)
 
 
 def _summary(zone: ReadableZone) -> ZoneSummary:

@@ -15,8 +15,9 @@ from keyplan.apps.cloudchamber.changes import ChangeFeed
 from keyplan.apps.cloudchamber.configuration import DOCUMENTED_PASSWORD, Configuration, read_configuration
 from keyplan.apps.cloudchamber.go_served import GoChamber, GoRacks
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed, layout_in_use
-from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, LayoutSide
+from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo
 from keyplan.apps.cloudchamber.layout_choice import choose_layout
+from keyplan.apps.cloudchamber.layout_side import LayoutSide
 from keyplan.apps.cloudchamber.namespace_store import NamespaceStore
 from keyplan.apps.cloudchamber.namespaces import namespace_of, pre_clean, ranges_of, will_pre_clean
 from keyplan.apps.cloudchamber.other_program import told_of_other_program
@@ -28,6 +29,7 @@ from keyplan.apps.cloudchamber.rest_import import Imports
 from keyplan.apps.cloudchamber.rest_instances import Instances
 from keyplan.apps.cloudchamber.rest_inventory import Inventory
 from keyplan.apps.cloudchamber.rest_loads import Loads
+from keyplan.apps.cloudchamber.rest_part_actuals import PartActuals
 from keyplan.apps.cloudchamber.rest_routes import CONTRACT, Resource, WebServer, routes_of
 from keyplan.apps.cloudchamber.rest_server import Logs, Sessions
 from keyplan.apps.cloudchamber.rest_stepper import Clock as SimulatedClock
@@ -53,6 +55,7 @@ RESOURCES: Final[tuple[type[Resource], ...]] = (
     Users,
     Inventory,
     Definitions,
+    PartActuals,
     Imports,
     Loads,
     Workloads,
