@@ -204,9 +204,9 @@ def write_changes(transaction: Layout, changes: tuple[ImportChange, ...], chambe
             table.put(place.key, new, expected_revision=seen)
 
 
-def _require_room(transaction: Any, key: Any, old: Blade, new: Any, chamber: Any) -> None:
+def _require_room(transaction: Any, key: BladeKey | GoBladeKey, old: Blade, new: Any, chamber: Any) -> None:
     # Why of one zone: targets name racks of that which is served.
     if isinstance(key, GoBladeKey) and key[:3] != SERVED_ZONE:
         return
     capacity = None if new is None else new.capacity or Capacity()
-    require_capacity(chamber, transaction, BladeKey(*key[-2:]), capacity, before=old.capacity or Capacity())
+    require_capacity(chamber, transaction, BladeKey(key.rack, key.blade), capacity, before=old.capacity or Capacity())
