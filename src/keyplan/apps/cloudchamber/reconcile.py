@@ -195,6 +195,7 @@ def write_changes(transaction: Layout, changes: tuple[ImportChange, ...], chambe
     for place, old, seen, new in changes:
         table = transaction.view(place.table)
         if isinstance(old, Blade):
+            assert isinstance(place.key, BladeKey | GoBladeKey), "a blade stands at a blade's key"
             _require_room(transaction, place.key, old, new, chamber)
         if new is None:
             table.delete(place.key, expected_revision=seen)
