@@ -32,7 +32,6 @@ def test_cloudchambers_indexes_are_to_be_built() -> None:
         ("E4", "compatible", "indexes_begun"),
         ("E12", "build", "blades_by_arch"),
         ("E12", "build", "blades_by_condition"),
-        ("E12", "build", "instances_by_blade"),
         ("E12", "build", "users_by_right"),
         ("E12", "build", "users_by_folded_name"),
     ]

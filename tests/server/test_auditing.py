@@ -19,6 +19,7 @@ from keyplan.engine import Commit, MemoryEngine, Put
 from keyplan.operations import Change, Operation, operations_of
 from keyplan.server import ServiceAudit
 from keyplan.server.etcd_v3.declared import GatewayCalls
+from tests.apps.cloudchamber.definitions import CAPACITY, DETAILS, ports
 from tests.apps.cloudchamber.web import ADMIN, SETTINGS
 from tests.apps.patroni.osb_platform import SERVICE, SOLO
 from tests.operations.declared import DECLARED, INTERFACES
@@ -60,6 +61,28 @@ def chamber(operation: str, method: str, path: str, subject: str, code: str = ""
 
 def broker(operation: str, method: str, path: str, subject: str, code: str = "", **options: Any) -> Row:
     return Row(operation, method, path, subject, {**BROKER, **options}, code)
+
+
+def inventory_rows() -> Iterator[Row]:
+    """A rack, a part of each kind with its actual state, and all of it deleted again."""
+    new, known = {"If-None-Match": "*"}, {"If-Match": "*"}
+    yield chamber("putInventory", "PUT", "inventory", "", "428", content=b"")
+    for outer in ("Zone", "Region"):
+        yield chamber(f"put{outer}Definition", "PUT", f"{outer.lower()}/definition", "", "404", json={}, headers=new)
+    yield chamber("putRacksRackDefinition", "PUT", "racks/r1/definition", "r1", json={"details": DETAILS}, headers=new)
+    parts = (("Blades", 1, {"details": DETAILS, "capacity": CAPACITY}), ("Pdus", 0, ports(2)), ("Tors", 0, ports(2)))
+    for kind, number, definition in parts:
+        place, name = f"r1/{kind.lower()}/{number}", f"RacksRack{kind}Number"
+        path = f"racks/{place}"
+        yield chamber(f"put{name}Definition", "PUT", f"{path}/definition", place, json=definition, headers=new)
+        yield chamber(f"put{name}Actual", "PUT", f"{path}/actual", place, json={"smState": "working"})
+        yield chamber(f"delete{name}Actual", "DELETE", f"{path}/actual", place)
+    for kind, number, _ in reversed(parts):
+        place = f"r1/{kind.lower()}/{number}"
+        yield chamber(
+            f"deleteRacksRack{kind}NumberDefinition", "DELETE", f"racks/{place}/definition", place, headers=known
+        )
+    yield chamber("deleteRacksRackDefinition", "DELETE", "racks/r1/definition", "r1", headers=known)
 
 
 def hepnos(operation: str, verb: str, *columns: list[bytes]) -> Row:
@@ -146,6 +169,7 @@ ROWS: dict[str, list[Row]] = {
         ),
         chamber("deleteWorkloadsNameInstancesInstance", "DELETE", "workloads/shop/instances/i", "shop/i"),
         chamber("deleteWorkloadsName", "DELETE", "workloads/shop", "shop"),
+        *inventory_rows(),
         chamber("putStepper", "PUT", "stepper?advance=1", ""),
         chamber("deleteSimulationSessionsId", "DELETE", "simulation/sessions/999", "999", "404"),
     ],
@@ -159,6 +183,9 @@ ROWS: dict[str, list[Row]] = {
         broker("getBinding", "GET", "/v2/service_instances/none/service_bindings/b", "none/b", "404"),
         broker("demoteCell", "POST", "/admin/cells/none/demote", "none", "404"),
         broker("recreateInstance", "POST", "/admin/service_instances/none/recreate", "none", "404"),
+        broker(
+            "actOnInstance", "POST", "/admin/service_instances/none/actions", "none", "404", json={"kind": "restart"}
+        ),
     ],
     "explorer": [
         Row("revealRecord", "POST", "/explore/in/-/reveal/none?hex=2f6b", "- /k", {}, "unknown-name"),
