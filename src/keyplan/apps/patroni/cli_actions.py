@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from threading import Event
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 import typer
@@ -14,7 +14,7 @@ from keyplan.apps.patroni.operation_progress import STEP_TITLES
 from keyplan.apps.patroni.operations import IN_PROGRESS, SUCCESS
 from keyplan.apps.patroni.records import Step
 from keyplan.apps.patroni.refusals import RefusedError
-from keyplan.cli import ConfigOption, StoreOption, print_hint, print_text, store_of_option
+from keyplan.cli import ConfigOption, StoreOption, print_hint, print_text, spread, store_of_option
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
 from keyplan.signals import told_by_signals, wait_for
@@ -26,8 +26,17 @@ _LOOK_SECONDS: Final = 0.25
 _FAILED: Final = 1
 
 _Instance = Annotated[str, typer.Argument(help="The instance.")]
-_Trial = Annotated[bool, typer.Option("--dry-run", help="Print the steps, and begin nothing.")]
-_NoWait = Annotated[bool, typer.Option("--no-wait", help="End when it has begun; `status` tells how far it is.")]
+
+
+class _ActionOptions(NamedTuple):
+    """Which store an action is begun in, and whether it is: begun at all, and waited for."""
+
+    is_trial: Annotated[bool, typer.Option("--dry-run", help="Print the steps, and begin nothing.")] = False
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="End when it has begun; `status` tells how far it is.")] = (
+        False
+    )
+    store: StoreOption = None
+    config: ConfigOption = None
 
 
 def add_actions(app: typer.Typer) -> None:
@@ -45,62 +54,49 @@ def add_actions(app: typer.Typer) -> None:
         app.command(name)(command)
 
 
+@spread
 def _switchover(
     instance: _Instance,
+    options: _ActionOptions,
     to: Annotated[
         str,
         typer.Option("--to", metavar="NODE", help="Who is to lead; the best replica without it.", show_default=False),
     ] = "",
-    is_trial: _Trial = False,
-    no_wait: _NoWait = False,
-    store: StoreOption = None,
-    config: ConfigOption = None,
 ) -> None:
     """Hand over the lead of a cluster, when all its members follow. Writes wait for some seconds."""
-    action = Action(kind=ActionKind.SWITCHOVER, node=to)
-    _act(instance, action, is_trial=is_trial, no_wait=no_wait, store=store, config=config)
+    _act(instance, Action(kind=ActionKind.SWITCHOVER, node=to), options)
 
 
+@spread
 def _restart(
     instance: _Instance,
+    options: _ActionOptions,
     node: Annotated[str, typer.Argument(help="One node; all, the leader last, without it.", show_default=False)] = "",
-    is_trial: _Trial = False,
-    no_wait: _NoWait = False,
-    store: StoreOption = None,
-    config: ConfigOption = None,
 ) -> None:
     """Restart PostgreSQL of a cluster's nodes, one after the other, the leader last. The lead stays where it is."""
-    action = Action(kind=ActionKind.RESTART, node=node)
-    _act(instance, action, is_trial=is_trial, no_wait=no_wait, store=store, config=config)
+    _act(instance, Action(kind=ActionKind.RESTART, node=node), options)
 
 
+@spread
 def _reinitialise(
-    instance: _Instance,
-    node: Annotated[str, typer.Argument(help="The replica.")],
-    is_trial: _Trial = False,
-    no_wait: _NoWait = False,
-    store: StoreOption = None,
-    config: ConfigOption = None,
+    instance: _Instance, node: Annotated[str, typer.Argument(help="The replica.")], options: _ActionOptions
 ) -> None:
     """Have a replica give up its data and copy the leader anew."""
-    action = Action(kind=ActionKind.REINITIALISE, node=node)
-    _act(instance, action, is_trial=is_trial, no_wait=no_wait, store=store, config=config)
+    _act(instance, Action(kind=ActionKind.REINITIALISE, node=node), options)
 
 
+@spread
 def _move(
     instance: _Instance,
     node: Annotated[str, typer.Argument(help="The node.")],
     to: Annotated[str, typer.Option("--to", metavar="CELL", help="The cell that it moves to.")],
-    is_trial: _Trial = False,
-    no_wait: _NoWait = False,
-    store: StoreOption = None,
-    config: ConfigOption = None,
+    options: _ActionOptions,
 ) -> None:
     """Make a new node on another cell, and remove the old one with its data when all that stay follow. The lead moves along."""
-    action = Action(kind=ActionKind.MOVE, node=node, cell=to)
-    _act(instance, action, is_trial=is_trial, no_wait=no_wait, store=store, config=config)
+    _act(instance, Action(kind=ActionKind.MOVE, node=node, cell=to), options)
 
 
+@spread
 def _configure(
     instance: _Instance,
     change: Annotated[
@@ -109,51 +105,32 @@ def _configure(
             metavar="NAME=VALUE...", help="As postgresql.parameters.work_mem=8MB or ttl=30; null removes a setting."
         ),
     ],
-    is_trial: _Trial = False,
-    no_wait: _NoWait = False,
-    store: StoreOption = None,
-    config: ConfigOption = None,
+    options: _ActionOptions,
 ) -> None:
     """Change Patroni's dynamic configuration of a cluster. What PostgreSQL takes at its start alone waits for `restart`."""
-    action = Action(kind=ActionKind.CONFIGURE, configuration=changes_of(change))
-    _act(instance, action, is_trial=is_trial, no_wait=no_wait, store=store, config=config)
+    _act(instance, Action(kind=ActionKind.CONFIGURE, configuration=changes_of(change)), options)
 
 
-def _pause(
-    instance: _Instance,
-    is_trial: _Trial = False,
-    no_wait: _NoWait = False,
-    store: StoreOption = None,
-    config: ConfigOption = None,
-) -> None:
+@spread
+def _pause(instance: _Instance, options: _ActionOptions) -> None:
     """Have Patroni leave a cluster alone: no failover until `resume`, also where its leader dies."""
-    action = Action(kind=ActionKind.CONFIGURE, configuration={"pause": True})
-    _act(instance, action, is_trial=is_trial, no_wait=no_wait, store=store, config=config)
+    _act(instance, Action(kind=ActionKind.CONFIGURE, configuration={"pause": True}), options)
 
 
-def _resume(
-    instance: _Instance,
-    is_trial: _Trial = False,
-    no_wait: _NoWait = False,
-    store: StoreOption = None,
-    config: ConfigOption = None,
-) -> None:
+@spread
+def _resume(instance: _Instance, options: _ActionOptions) -> None:
     """Have Patroni look after a cluster again."""
-    action = Action(kind=ActionKind.CONFIGURE, configuration={"pause": None})
-    _act(instance, action, is_trial=is_trial, no_wait=no_wait, store=store, config=config)
+    _act(instance, Action(kind=ActionKind.CONFIGURE, configuration={"pause": None}), options)
 
 
+@spread
 def _synchronous(
     instance: _Instance,
     state: Annotated[Literal["on", "off"], typer.Argument(help="on or off.")],
-    is_trial: _Trial = False,
-    no_wait: _NoWait = False,
-    store: StoreOption = None,
-    config: ConfigOption = None,
+    options: _ActionOptions,
 ) -> None:
     """Have writes wait for a replica, so that a failover loses none that was acknowledged; or no longer."""
-    action = Action(kind=ActionKind.CONFIGURE, configuration={"synchronous_mode": state == "on"})
-    _act(instance, action, is_trial=is_trial, no_wait=no_wait, store=store, config=config)
+    _act(instance, Action(kind=ActionKind.CONFIGURE, configuration={"synchronous_mode": state == "on"}), options)
 
 
 def changes_of(texts: Sequence[str]) -> dict[str, Any]:
@@ -182,11 +159,11 @@ def _value_of(text: str) -> Any:
         return text
 
 
-def _act(instance: str, action: Action, *, is_trial: bool, no_wait: bool, store: str | None, config: Any) -> None:
-    with store_of_option(store, config, create=False) as opened:
+def _act(instance: str, action: Action, options: _ActionOptions) -> None:
+    with store_of_option(options.store, options.config, create=False) as opened:
         actions = Actions(opened, SYSTEM_CLOCK)
         try:
-            if is_trial:
+            if options.is_trial:
                 _print_steps(actions.planned(instance, action))
                 print_hint("nothing was begun")
                 return
@@ -194,7 +171,7 @@ def _act(instance: str, action: Action, *, is_trial: bool, no_wait: bool, store:
         except RefusedError as error:
             raise InvalidInputError(source=instance, problem=error.description) from error
         _print_steps(begun.steps)
-        if no_wait:
+        if options.no_wait:
             print_hint(f"begun: `keyplan patroni status {instance}` tells how far it is")
         elif not _followed(opened, instance, begun.id):
             raise typer.Exit(_FAILED)
