@@ -42,7 +42,7 @@ from keyplan.apps.cloudchamber import (
 )
 from keyplan.apps.cloudchamber.capacity import needs_of, shown_amount
 from keyplan.apps.cloudchamber.go_served import GoChamber
-from keyplan.apps.cloudchamber.layout import BLADE_NUMBER_MAX, TargetBlade
+from keyplan.apps.cloudchamber.layout_keys import BLADE_NUMBER_MAX, TargetBlade
 from keyplan.engine import Commit, Put
 from keyplan.errors import InvalidInputError, NotFoundError, StaleRecordError
 from keyplan.maintenance import RepairResult, carry_out, check, plan_repairs

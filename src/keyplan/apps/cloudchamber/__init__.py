@@ -62,10 +62,9 @@ from keyplan.apps.cloudchamber.inventory import (
     RackIds,
     inventory_records,
 )
-from keyplan.apps.cloudchamber.layout import (
+from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, LayoutSide
+from keyplan.apps.cloudchamber.layout_keys import (
     BladeKey,
-    CloudChamber,
-    CloudChamberGo,
     DeviceKey,
     GoBladeKey,
     GoDeviceKey,
@@ -76,7 +75,6 @@ from keyplan.apps.cloudchamber.layout import (
     PartActualKey,
     TargetBlade,
 )
-from keyplan.apps.cloudchamber.layout_side import LayoutSide
 from keyplan.apps.cloudchamber.migrate import (
     MigrationOutcome,
     NotRepresentableError,

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from keyplan.apps.cloudchamber.indexed import store_for_writing
-from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, DeviceKey
+from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.layout_choice import require_document
+from keyplan.apps.cloudchamber.layout_keys import BladeKey, DeviceKey
 from keyplan.apps.cloudchamber.namespace_store import (
     PARTS,
     DeletePolicy,

@@ -19,9 +19,8 @@ from keyplan.apps.cloudchamber.imports import wanted_records
 from keyplan.apps.cloudchamber.indexed import layout_in_use, store_for_writing
 from keyplan.apps.cloudchamber.indexed_cli import index
 from keyplan.apps.cloudchamber.inventory import ExtraDevices, RackIds
-from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo
+from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, LayoutSide
 from keyplan.apps.cloudchamber.layout_choice import choose_layout
-from keyplan.apps.cloudchamber.layout_side import LayoutSide
 from keyplan.apps.cloudchamber.migrate_cli import check_pairs, export_inventory, migrate_store
 from keyplan.apps.cloudchamber.namespaces_cli import (
     NamespaceOption,

@@ -16,8 +16,8 @@ from keyplan.apps.cloudchamber.definition_text import definition_text
 from keyplan.apps.cloudchamber.go_inventory import GoPlace, go_inventory_records
 from keyplan.apps.cloudchamber.import_plan import ImportPlan, InventoryPlace, plan_import
 from keyplan.apps.cloudchamber.inventory import ExtraDevices, InventoryKey, RackIds, inventory_records
-from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, GoRackKey, GoRegionKey, GoZoneKey
-from keyplan.apps.cloudchamber.layout_side import LayoutSide
+from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, LayoutSide
+from keyplan.apps.cloudchamber.layout_keys import GoRackKey, GoRegionKey, GoZoneKey
 from keyplan.apps.cloudchamber.rack_names import RackNames
 from keyplan.apps.cloudchamber.reconcile import DOCUMENT_SHAPE, GO_SHAPE, stored_inventory
 from keyplan.apps.cloudchamber.records import Rack, RegionDetails, ZoneDetails

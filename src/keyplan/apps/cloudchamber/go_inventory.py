@@ -8,14 +8,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from keyplan.apps.cloudchamber.definition import Definition, RackDefinition
 from keyplan.apps.cloudchamber.import_plan import PlaceOrder
-from keyplan.apps.cloudchamber.layout import (
-    CloudChamberGo,
-    GoBladeKey,
-    GoDeviceKey,
-    GoRackKey,
-    GoRegionKey,
-    GoZoneKey,
-)
+from keyplan.apps.cloudchamber.layout import CloudChamberGo
+from keyplan.apps.cloudchamber.layout_keys import GoBladeKey, GoDeviceKey, GoRackKey, GoRegionKey, GoZoneKey
 from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Region, Tor, Zone
 from keyplan.errors import InvalidInputError, InvalidKeyError
 from keyplan.layout import bound_layout_of, shown_key

@@ -9,14 +9,8 @@ from typing import Final
 
 from keyplan.apps.cloudchamber.chamber import RackContents
 from keyplan.apps.cloudchamber.go_inventory import GO_VIEW, folded, lists
-from keyplan.apps.cloudchamber.layout import (
-    BladeKey,
-    CloudChamberGo,
-    GoBladeKey,
-    GoRackKey,
-    GoZoneKey,
-    go_prefixes_of_parts,
-)
+from keyplan.apps.cloudchamber.layout import CloudChamberGo, go_prefixes_of_parts
+from keyplan.apps.cloudchamber.layout_keys import BladeKey, GoBladeKey, GoRackKey, GoZoneKey
 from keyplan.apps.cloudchamber.namespace_store import NamespaceStore, Owner
 from keyplan.apps.cloudchamber.readable import DEFAULT_ZONE, Readable, ReadableRack, ReadableZone, with_actuals
 from keyplan.apps.cloudchamber.records import Blade, Rack, Zone, ZoneDetails

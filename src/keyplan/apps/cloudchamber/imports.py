@@ -8,7 +8,7 @@ from keyplan.apps.cloudchamber.definition import Definition
 from keyplan.apps.cloudchamber.go_inventory import go_inventory_records
 from keyplan.apps.cloudchamber.import_plan import ImportChange, ImportPlan
 from keyplan.apps.cloudchamber.inventory import ExtraDevices, RackIds, inventory_records
-from keyplan.apps.cloudchamber.layout_side import LayoutSide
+from keyplan.apps.cloudchamber.layout import LayoutSide
 from keyplan.errors import ConflictError, InvalidInputError
 from keyplan.layout import ExpectedRevision
 from keyplan.protobuf import Message, ProtoJson

@@ -5,8 +5,8 @@ from functools import partial
 import typer
 
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed, begin_indexes
+from keyplan.apps.cloudchamber.layout import LayoutSide
 from keyplan.apps.cloudchamber.layout_choice import held_sides
-from keyplan.apps.cloudchamber.layout_side import LayoutSide
 from keyplan.apps.cloudchamber.namespaces_cli import NamespaceOption, namespace_of_option
 from keyplan.cli import (
     ConfigOption,

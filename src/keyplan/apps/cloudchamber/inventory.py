@@ -10,7 +10,8 @@ from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from keyplan.apps.cloudchamber.definition import Definition, RackDefinition
 from keyplan.apps.cloudchamber.import_plan import PlaceOrder
-from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, DeviceKey
+from keyplan.apps.cloudchamber.layout import CloudChamber
+from keyplan.apps.cloudchamber.layout_keys import BladeKey, DeviceKey
 from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Tor
 from keyplan.errors import InvalidInputError, InvalidKeyError
 

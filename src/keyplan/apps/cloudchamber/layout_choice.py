@@ -6,7 +6,7 @@ becomes the document's.
 
 from typing import NamedTuple
 
-from keyplan.apps.cloudchamber.layout_side import LayoutSide
+from keyplan.apps.cloudchamber.layout import LayoutSide
 from keyplan.apps.cloudchamber.namespaces import ranges_of
 from keyplan.engine import Engine, Snapshot
 from keyplan.errors import InvalidInputError

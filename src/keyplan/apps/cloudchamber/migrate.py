@@ -14,8 +14,8 @@ from msgspec import structs
 
 from keyplan.apps.cloudchamber.go_inventory import GO_INVENTORY_TABLES, GoKey, GoPlace
 from keyplan.apps.cloudchamber.indexed import layout_in_use, store_for_writing
-from keyplan.apps.cloudchamber.layout import TESTS, CloudChamber, CloudChamberGo
-from keyplan.apps.cloudchamber.layout_side import LayoutSide
+from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, LayoutSide
+from keyplan.apps.cloudchamber.layout_keys import TESTS
 from keyplan.apps.cloudchamber.migration import (
     Contents,
     Migration,

@@ -14,10 +14,10 @@ from keyplan.apps.cloudchamber.go_inventory import GO_VIEW, GoKey, folded, list_
 from keyplan.apps.cloudchamber.go_served import SERVED_ZONE
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed
 from keyplan.apps.cloudchamber.inventory import ExtraDevices, RackIds
-from keyplan.apps.cloudchamber.layout import (
+from keyplan.apps.cloudchamber.layout import CloudChamberGo, LayoutSide
+from keyplan.apps.cloudchamber.layout_keys import (
     GUARDS,
     BladeKey,
-    CloudChamberGo,
     DeviceKey,
     GoBladeKey,
     GoDeviceKey,
@@ -26,7 +26,6 @@ from keyplan.apps.cloudchamber.layout import (
     GoZoneKey,
     PartActualKey,
 )
-from keyplan.apps.cloudchamber.layout_side import LayoutSide
 from keyplan.apps.cloudchamber.rack_names import RackNames, RackPath
 from keyplan.apps.cloudchamber.sidecar import MigrationSidecar, RackName, SidecarEntry
 from keyplan.errors import CorruptionError, InvalidInputError, InvalidKeyError, InvalidRecordError

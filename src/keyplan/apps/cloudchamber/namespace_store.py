@@ -9,7 +9,8 @@ from enum import StrEnum, auto
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
-from keyplan.apps.cloudchamber.layout import InstanceKey, prefix_of_parts
+from keyplan.apps.cloudchamber.layout import prefix_of_parts
+from keyplan.apps.cloudchamber.layout_keys import InstanceKey
 from keyplan.apps.cloudchamber.steps import Steps, is_too_large
 from keyplan.apps.cloudchamber.watches import RecordWatch, watch_records
 from keyplan.engine import (

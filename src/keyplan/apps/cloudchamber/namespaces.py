@@ -15,8 +15,8 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from keyplan.apps.cloudchamber.configuration import StoreSettings
-from keyplan.apps.cloudchamber.layout import NAMESPACE, TESTS
-from keyplan.apps.cloudchamber.layout_side import LayoutSide
+from keyplan.apps.cloudchamber.layout import LayoutSide
+from keyplan.apps.cloudchamber.layout_keys import NAMESPACE, TESTS
 from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, DeleteRange, Engine, KeyRange
 from keyplan.errors import InvalidInputError, InvalidKeyError
 

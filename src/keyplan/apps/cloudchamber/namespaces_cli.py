@@ -9,8 +9,8 @@ from typing import Annotated, Final
 import typer
 
 from keyplan.apps.cloudchamber.configuration import read_configuration
+from keyplan.apps.cloudchamber.layout import LayoutSide
 from keyplan.apps.cloudchamber.layout_choice import held_sides
-from keyplan.apps.cloudchamber.layout_side import LayoutSide
 from keyplan.apps.cloudchamber.namespaces import (
     NamespaceInstance,
     instances_of_tests,

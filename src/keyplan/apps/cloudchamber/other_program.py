@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from keyplan.apps.cloudchamber.layout import LayoutSide
 from keyplan.apps.cloudchamber.layout_choice import first_key_of
-from keyplan.apps.cloudchamber.layout_side import LayoutSide
 from keyplan.engine import Engine
 from keyplan.errors import KeyplanError
 from keyplan.server import LOGGER, Closing

@@ -10,7 +10,7 @@ from keyplan.apps.cloudchamber.conditions import Address
 from keyplan.apps.cloudchamber.go_inventory import LISTED
 from keyplan.apps.cloudchamber.go_served import SERVED_ZONE
 from keyplan.apps.cloudchamber.inventory_parts import PartKind
-from keyplan.apps.cloudchamber.layout import BladeKey, DeviceKey, GoBladeKey, GoDeviceKey, PartActualKey
+from keyplan.apps.cloudchamber.layout_keys import BladeKey, DeviceKey, GoBladeKey, GoDeviceKey, PartActualKey
 from keyplan.apps.cloudchamber.records import PartActual
 from keyplan.errors import InvalidInputError
 

@@ -11,10 +11,10 @@ from keyplan.apps.cloudchamber.conditions import Address
 from keyplan.apps.cloudchamber.go_inventory import folded, list_table, lists
 from keyplan.apps.cloudchamber.go_served import SERVED_ZONE, GoChamber
 from keyplan.apps.cloudchamber.inventory_parts import Part, PartKind
-from keyplan.apps.cloudchamber.layout import (
+from keyplan.apps.cloudchamber.layout import CloudChamberGo
+from keyplan.apps.cloudchamber.layout_keys import (
     DEVICE_NUMBER_MAX,
     BladeKey,
-    CloudChamberGo,
     DeviceKey,
     GoBladeKey,
     GoDeviceKey,

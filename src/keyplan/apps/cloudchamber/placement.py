@@ -14,14 +14,13 @@ from typing import Final, NamedTuple, TypeVar
 from keyplan.apps.cloudchamber.capacity import Amounts, Needs, Shortage, needs_of, offer_of, shortages, sum_of
 from keyplan.apps.cloudchamber.go_inventory import folded
 from keyplan.apps.cloudchamber.go_served import SERVED_ZONE
-from keyplan.apps.cloudchamber.layout import (
+from keyplan.apps.cloudchamber.layout import CloudChamberGo, ServedLayout
+from keyplan.apps.cloudchamber.layout_keys import (
     BLADE_NUMBER_MAX,
     BladeKey,
-    CloudChamberGo,
     GoBladeKey,
     GoRackKey,
     InstanceKey,
-    ServedLayout,
     TargetBlade,
 )
 from keyplan.apps.cloudchamber.namespace_store import InUseError, require_unwanted

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from keyplan.apps.cloudchamber.go_inventory import folded
 from keyplan.apps.cloudchamber.inventory import RackIds
-from keyplan.apps.cloudchamber.layout_side import LayoutSide
+from keyplan.apps.cloudchamber.layout import LayoutSide
 from keyplan.apps.cloudchamber.sidecar import RackName
 from keyplan.errors import InvalidInputError
 

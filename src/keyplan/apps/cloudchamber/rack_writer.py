@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from keyplan.apps.cloudchamber.conditions import Address, RevisionCondition, require, require_of, revision_of, row_at
 from keyplan.apps.cloudchamber.inventory_parts import Part, PartKind, PartRecord, completed
-from keyplan.apps.cloudchamber.layout import BladeKey
+from keyplan.apps.cloudchamber.layout_keys import BladeKey
 from keyplan.apps.cloudchamber.namespace_store import DeletePolicy
 from keyplan.apps.cloudchamber.part_actuals import actual_beside, require_sound
 from keyplan.apps.cloudchamber.part_keys import PartKeys

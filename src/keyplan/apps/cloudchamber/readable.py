@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from keyplan.apps.cloudchamber.chamber import Chamber, RackContents
 from keyplan.apps.cloudchamber.inventory_parts import PartKind
-from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, ServedLayout
+from keyplan.apps.cloudchamber.layout import CloudChamber, ServedLayout
+from keyplan.apps.cloudchamber.layout_keys import BladeKey
 from keyplan.apps.cloudchamber.namespace_store import NamespaceStore
 from keyplan.apps.cloudchamber.records import Blade, PartActual, Pdu, Rack, Tor, ZoneDetails
 from keyplan.errors import CorruptionError

@@ -11,7 +11,8 @@ from keyplan.apps.cloudchamber.go_inventory import GO_INVENTORY_TABLES, GO_VIEW,
 from keyplan.apps.cloudchamber.go_served import SERVED_ZONE
 from keyplan.apps.cloudchamber.import_plan import ImportChange, ImportPlan, InventoryPlace, StoredRecord, plan_import
 from keyplan.apps.cloudchamber.inventory import INVENTORY_TABLES, InventoryKey, InventoryRecord
-from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, CloudChamberGo, GoBladeKey
+from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo
+from keyplan.apps.cloudchamber.layout_keys import BladeKey, GoBladeKey
 from keyplan.apps.cloudchamber.namespace_store import InUseError
 from keyplan.apps.cloudchamber.part_actuals import actual_beside
 from keyplan.apps.cloudchamber.placement import require_capacity

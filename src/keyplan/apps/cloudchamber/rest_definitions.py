@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 from keyplan.apps.cloudchamber.conditions import NEW, REQUIRED, RevisionCondition, at_revision
 from keyplan.apps.cloudchamber.inventory_parts import Part, PartKind, PartRecord
-from keyplan.apps.cloudchamber.layout import BLADE_NUMBER_MAX, DEVICE_NUMBER_MAX
+from keyplan.apps.cloudchamber.layout_keys import BLADE_NUMBER_MAX, DEVICE_NUMBER_MAX
 from keyplan.apps.cloudchamber.namespace_store import DeletePolicy, InUseError, PartsExistError
 from keyplan.apps.cloudchamber.rack_writer import NoPartError, NoPlaceError, NoRackError, RulesOfRackError
 from keyplan.apps.cloudchamber.readable import DEFAULT_ZONE

@@ -12,8 +12,7 @@ from keyplan.apps.cloudchamber.import_plan import ImportPlan
 from keyplan.apps.cloudchamber.import_report import plan_data, plan_summary
 from keyplan.apps.cloudchamber.imports import ApprovedPlan, PlanChangedError, plan_digest, wanted_records
 from keyplan.apps.cloudchamber.inventory import ExtraDevices, RackIds
-from keyplan.apps.cloudchamber.layout import CloudChamberGo
-from keyplan.apps.cloudchamber.layout_side import LayoutSide
+from keyplan.apps.cloudchamber.layout import CloudChamberGo, LayoutSide
 from keyplan.apps.cloudchamber.namespace_store import InUseError
 from keyplan.apps.cloudchamber.reconcile import ImportOutcome, planned_import, reconcile
 from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, quoted

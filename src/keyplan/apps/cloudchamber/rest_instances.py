@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, Final
 
-from keyplan.apps.cloudchamber.layout import InstanceKey, ServedLayout
+from keyplan.apps.cloudchamber.layout import ServedLayout
+from keyplan.apps.cloudchamber.layout_keys import InstanceKey
 from keyplan.apps.cloudchamber.placement import on_chosen_blade
 from keyplan.apps.cloudchamber.records import Instance, InstanceActual, InstanceTarget
 from keyplan.apps.cloudchamber.refusals import RefusedError, not_found, quoted

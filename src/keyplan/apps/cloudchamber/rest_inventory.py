@@ -10,7 +10,7 @@ import msgspec
 
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed
 from keyplan.apps.cloudchamber.inventory_parts import PartKind
-from keyplan.apps.cloudchamber.layout import BLADE_NUMBER_MAX, BladeKey, InstanceKey
+from keyplan.apps.cloudchamber.layout_keys import BLADE_NUMBER_MAX, BladeKey, InstanceKey
 from keyplan.apps.cloudchamber.readable import ReadableRack, ReadableZone
 from keyplan.apps.cloudchamber.records import Capacity, Condition, PartActual
 from keyplan.apps.cloudchamber.refusals import RefusedError, no_indexes, not_found, quoted

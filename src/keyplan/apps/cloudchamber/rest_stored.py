@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import quote
 
-from keyplan.apps.cloudchamber.layout import BladeKey, InstanceKey
+from keyplan.apps.cloudchamber.layout_keys import BladeKey, InstanceKey
 from keyplan.apps.cloudchamber.placement import NotPlacedError
 from keyplan.apps.cloudchamber.refusals import RefusedError, already_exists, newer_version, not_found, quoted
 from keyplan.apps.cloudchamber.rest_routes import Resource

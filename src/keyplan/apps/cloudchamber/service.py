@@ -15,9 +15,8 @@ from keyplan.apps.cloudchamber.changes import ChangeFeed
 from keyplan.apps.cloudchamber.configuration import DOCUMENTED_PASSWORD, Configuration, read_configuration
 from keyplan.apps.cloudchamber.go_served import GoChamber, GoRacks
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed, layout_in_use
-from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo
+from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, LayoutSide
 from keyplan.apps.cloudchamber.layout_choice import choose_layout
-from keyplan.apps.cloudchamber.layout_side import LayoutSide
 from keyplan.apps.cloudchamber.namespace_store import NamespaceStore
 from keyplan.apps.cloudchamber.namespaces import namespace_of, pre_clean, ranges_of, will_pre_clean
 from keyplan.apps.cloudchamber.other_program import told_of_other_program

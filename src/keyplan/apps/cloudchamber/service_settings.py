@@ -5,7 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
-from keyplan.apps.cloudchamber.layout_side import LayoutSide
+from keyplan.apps.cloudchamber.layout import LayoutSide
 from keyplan.settings import Setting, TextForm
 
 __all__ = ["AsOriginal", "ServiceSettings"]

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from keyplan.apps.cloudchamber.layout_side import LayoutSide
+from keyplan.apps.cloudchamber.layout import LayoutSide
 from keyplan.errors import InvalidInputError
 from keyplan.files import write_whole
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from keyplan.apps.cloudchamber.conditions import Address
 from keyplan.apps.cloudchamber.go_inventory import LISTED
-from keyplan.apps.cloudchamber.layout import GUARDS
-from keyplan.apps.cloudchamber.layout_side import LayoutSide
+from keyplan.apps.cloudchamber.layout import LayoutSide
+from keyplan.apps.cloudchamber.layout_keys import GUARDS
 from keyplan.apps.cloudchamber.namespaces import range_of_tests
 from keyplan.engine import SYSTEM_CLOCK, Engine, Entry, Event, EventKind, KeyRange, Watch
 from keyplan.errors import ConflictError, CorruptionError, EngineUnavailableError

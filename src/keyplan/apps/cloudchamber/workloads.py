@@ -5,7 +5,8 @@ What is written here fits: a target that names a blade takes its place there in 
 
 from typing import NamedTuple
 
-from keyplan.apps.cloudchamber.layout import InstanceKey, ServedLayout
+from keyplan.apps.cloudchamber.layout import ServedLayout
+from keyplan.apps.cloudchamber.layout_keys import InstanceKey
 from keyplan.apps.cloudchamber.placement import needs_more, placed
 from keyplan.apps.cloudchamber.records import Instance, InstanceActual, InstanceTarget
 from keyplan.errors import CorruptionError, NotFoundError, StaleRecordError
