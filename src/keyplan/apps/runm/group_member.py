@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from keyplan.audit_log import Event as LineEvent
 from keyplan.errors import AuditLogError, AuditLogIncompleteError, KeyplanError
 
-__all__ = ["AskFigures", "Failed", "FiguresGiven", "LineAsked", "LineWritten", "Member", "Ready"]
+__all__ = ["AskFigures", "Failed", "FiguresGiven", "LineAsked", "LineWritten", "Member", "Ready", "SharedPipe"]
 
 
 class Ready(NamedTuple):
@@ -58,14 +58,39 @@ class FiguresGiven(NamedTuple):
     text: str
 
 
+class SharedPipe:
+    """A pipe over which all threads may send, and one receives."""
+
+    def __init__(self, pipe: "Connection[Any, Any]") -> None:
+        self._pipe = pipe
+        self._sending = Lock()
+
+    def send(self, message: object) -> bool:
+        """Send a message; return whether there was still a pipe."""
+        try:
+            with self._sending:
+                self._pipe.send(message)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def receive(self) -> Any:
+        """Wait for a message. Raises EOFError at the end of the pipe, OSError when it breaks."""
+        return self._pipe.recv()
+
+    def close(self) -> None:
+        """Close this end, once nobody sends."""
+        with self._sending:
+            self._pipe.close()
+
+
 class Member:
     """One process of several. `stop` is set when the process that started it is gone. For all threads."""
 
     def __init__(self, pipe: "Connection[Any, Any]", number: int, stop: Event) -> None:
         self.number = number
-        self._pipe = pipe
+        self._pipe = SharedPipe(pipe)
         self._stop = stop
-        self._sending = Lock()
         self._numbers = count(1)
         self._asked: dict[int, Future[int]] = {}
         self._is_over = False
@@ -79,7 +104,7 @@ class Member:
 
     def tell(self, message: Ready | Failed) -> None:
         """Say how the member stands."""
-        self._send(message)
+        self._pipe.send(message)
 
     def give_figures(self, registry: CollectorRegistry) -> None:
         """Give these figures from now on when they are asked for."""
@@ -91,27 +116,18 @@ class Member:
         number = next(self._numbers)
         self._asked[number] = asked
         # Why behind the note: whoever hears the end of the pipe meanwhile answers what is noted.
-        if self._is_over or not self._send(LineAsked(number, event, fields)):
+        if self._is_over or not self._pipe.send(LineAsked(number, event, fields)):
             self._answer(number, AuditLogError(problem="the process that writes it is gone"))
         return asked
-
-    def _send(self, message: object) -> bool:
-        """Whether it could be sent."""
-        try:
-            with self._sending:
-                self._pipe.send(message)
-        except (OSError, ValueError):
-            return False
-        return True
 
     def _hear(self) -> None:
         try:
             while True:
-                message = self._pipe.recv()
+                message = self._pipe.receive()
                 if isinstance(message, LineWritten):
                     self._answer(message.number, message.result)
                 elif isinstance(message, AskFigures):
-                    self._send(FiguresGiven(self._figures()))
+                    self._pipe.send(FiguresGiven(self._figures()))
         except (EOFError, OSError):
             self._is_over = True
             for number in list(self._asked):

@@ -33,6 +33,7 @@ from keyplan.apps.runm.group_member import (
     LineWritten,
     Member,
     Ready,
+    SharedPipe,
 )
 from keyplan.apps.runm.logs import LOGGER
 from keyplan.apps.runm.process import ServeChoices, audited, ended_in_time, known_callers, run_server, set_up_logs
@@ -128,9 +129,9 @@ class RunningProcess:
         self.process = process
         self.standing: SimpleQueue[Ready | Failed | None] = SimpleQueue()
         """What it says of itself; None when the pipe has ended."""
-        self._pipe = pipe
+        self._pipe = SharedPipe(pipe)
         self._log = log
-        self._sending, self._asking = Lock(), Lock()
+        self._asking = Lock()
         self._figures: SimpleQueue[str] = SimpleQueue()
         self._is_asked = False
         Thread(target=self._hear, name="runm-member", daemon=True).start()
@@ -142,26 +143,18 @@ class RunningProcess:
                 self._figures.get_nowait()  # one that came too late
                 self._is_asked = False
             # Why not again before it answers: a pipe that nobody reads fills, and whoever sends then waits for ever.
-            self._is_asked = self._is_asked or self._send(AskFigures())
+            self._is_asked = self._is_asked or self._pipe.send(AskFigures())
             if self._is_asked:
                 text = self._figures.get(timeout=_FIGURES_SECONDS_MAX)
                 self._is_asked = False
                 return text
         return ""
 
-    def _send(self, message: object) -> bool:
-        try:
-            with self._sending:
-                self._pipe.send(message)
-        except (OSError, ValueError):
-            return False
-        return True
-
     def _hear(self) -> None:
         # Why all errors: a process that is killed may leave half a message.
         with suppress(Exception):
             while True:
-                message = self._pipe.recv()
+                message = self._pipe.receive()
                 if isinstance(message, LineAsked):
                     self._write(message)
                 elif isinstance(message, FiguresGiven):
@@ -169,8 +162,7 @@ class RunningProcess:
                 else:
                     self.standing.put(message)
         self.standing.put(None)
-        with self._sending:
-            self._pipe.close()
+        self._pipe.close()
 
     def _write(self, asked: LineAsked) -> None:
         """Have a line written; the answer goes back when it is."""
@@ -179,7 +171,7 @@ class RunningProcess:
                 raise AuditLogError(problem="there is none")
             future = self._log.append(asked.event, **asked.fields)
         except KeyplanError as error:
-            self._send(LineWritten(asked.number, error))
+            self._pipe.send(LineWritten(asked.number, error))
             return
         future.add_done_callback(partial(self._written, asked.number))
 
@@ -187,7 +179,7 @@ class RunningProcess:
         error = future.exception()
         if error is not None and not isinstance(error, KeyplanError):
             error = AuditLogError(problem=type(error).__name__)
-        self._send(LineWritten(number, future.result() if error is None else error))
+        self._pipe.send(LineWritten(number, future.result() if error is None else error))
 
 
 class ProcessGroup:
