@@ -173,13 +173,15 @@ def test_pages_and_readers_see_every_line_while_files_are_left(watched: Watched)
         writer = threading.Thread(target=write)
         writer.start()
         page: list[int] = []
-        while not is_over.is_set() or page:
-            after = page[-1] if page else 0
-            page = [record.number for record in log.lines_behind(after, limit=50)]
-            assert page == [*range(after + 1, after + 1 + len(page))]
-            # Why twice: half of a line may be there when it is being written.
-            assert verified_files([watched.path]).is_whole or verified_files([watched.path]).is_whole
-        writer.join()
+        try:
+            while not is_over.is_set() or page:
+                after = page[-1] if page else 0
+                page = [record.number for record in log.lines_behind(after, limit=50)]
+                assert page == [*range(after + 1, after + 1 + len(page))]
+                # Why twice: half of a line may be there when it is being written.
+                assert verified_files([watched.path]).is_whole or verified_files([watched.path]).is_whole
+        finally:
+            writer.join()
     assert verified_files([watched.path]).last == log.head.number
 
 

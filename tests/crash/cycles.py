@@ -20,6 +20,7 @@ from keyplan.engine.lmdb import LmdbOptions
 from keyplan.store import Store, open_store
 from tests.crash.history import State, look
 from tests.crash.workload import Ack, Expectation, Revoke, Step, steps
+from tests.processes import waits_in
 from tests.store.layouts import Site, index_faults
 
 __all__ = ["KilledWriters"]
@@ -48,18 +49,12 @@ class _Writer:
         with selectors.DefaultSelector() as selector:
             selector.register(self._pipe, selectors.EVENT_READ)
             if not selector.select(PATIENCE_SECONDS):
-                raise AssertionError(f"{self.name} hangs after {len(self.acks)} steps, in {self._place()}")
+                raise AssertionError(
+                    f"{self.name} hangs after {len(self.acks)} steps, in {waits_in(self._process.pid)}"
+                )
         raw = os.read(self._pipe, 1 << 16)
         assert raw, f"{self.name} ended by itself after {len(self.acks)} steps"
         self._take(raw)
-
-    def _place(self) -> str:
-        """Tell where in the system the process waits, if the system tells: for a lock (futex) or for its disk."""
-        tasks = Path(f"/proc/{self._process.pid}/task")
-        found = [
-            file.read_text() for file in (*tasks.glob("*/wchan"), *tasks.glob("*/syscall")) if os.access(file, os.R_OK)
-        ]
-        return ", ".join(found) or "an unknown place"
 
     def hear_until(self, *, acks_min: int = 0, revision_above: int = -1) -> None:
         """Wait until it has said so much."""

@@ -24,6 +24,7 @@ from keyplan.engine.lmdb import LmdbEngine, LmdbOptions
 from keyplan.engine.lmdb.options import Durability
 from keyplan.engine.lmdb.turn import WriteTurn
 from keyplan.errors import KeyplanError, StoreMissingError
+from tests.processes import waits_in
 
 __all__ = ["Outcome", "compete"]
 
@@ -187,9 +188,8 @@ class Round:
             while writer != victim and self._board.count(writer) == before[writer]:
                 if monotonic() - began > STUCK_SECONDS:
                     process = self._processes[writer]
-                    waits_in = Path(f"/proc/{process}/wchan").read_text()
                     window = Window(self._board.window(writer)).name
-                    self._outcome.problem = f"writer {writer} did not go on: {window}, in {waits_in}"
+                    self._outcome.problem = f"writer {writer} did not go on: {window}, in {waits_in(process)}"
                     return
                 sleep(0.0005)  # Why: as above.
         self._outcome.longest_seconds = max(self._outcome.longest_seconds, monotonic() - began)

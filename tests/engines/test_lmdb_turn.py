@@ -17,6 +17,7 @@ from keyplan.engine.lmdb.turn import TURN_FILE, Holder, WriteTurn
 from keyplan.errors import WriterBusyError
 from keyplan.testing.engine_suite import eventually
 from keyplan.testing.faults import FakeClock
+from tests.processes import state_of
 
 STOPS_WHILE_WRITING = """
 import os, signal, sys
@@ -107,17 +108,13 @@ def tell(process: "subprocess.Popen[str]") -> None:
     process.stdin.flush()
 
 
-def is_stopped(process: "subprocess.Popen[str]") -> bool:
-    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
 def test_a_stopped_writer_is_named_after_the_time_limit_and_its_death_passes_the_turn_on(tmp_path: Path) -> None:
     with running(STOPS_WHILE_WRITING, f"lmdb:{tmp_path}", "shared") as writer:
         assert line(writer) == "open"
         with LmdbEngine(tmp_path, LmdbOptions(turn_seconds=0.2)) as engine:
             tell(writer)
             assert line(writer) == "writing"
-            eventually(lambda: is_stopped(writer))
+            eventually(lambda: state_of(writer.pid) == "T")
             with pytest.raises(WriterBusyError, match=rf"process {writer.pid} has been writing since 20\d\d-"):
                 engine.commit(Commit((), (Put(b"mine", b""),)))
             with engine.snapshot() as snapshot:
@@ -132,7 +129,7 @@ def test_a_stopped_writer_is_named_after_the_time_limit_and_its_death_passes_the
 def test_a_process_that_began_to_write_alone_is_waited_for_and_named_too(tmp_path: Path) -> None:
     with running(STOPS_WHILE_WRITING, f"lmdb:{tmp_path}") as writer:
         assert line(writer) == "writing"
-        eventually(lambda: is_stopped(writer))
+        eventually(lambda: state_of(writer.pid) == "T")
         with pytest.raises(WriterBusyError, match=rf"process {writer.pid} has been writing since"):
             LmdbEngine(tmp_path, LmdbOptions(turn_seconds=0.2))
         with open_engine(f"lmdb:{tmp_path}?readonly=true") as reader, reader.snapshot() as snapshot:

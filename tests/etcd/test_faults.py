@@ -55,28 +55,26 @@ def other(cluster: EtcdCluster) -> EtcdServer:
 def test_writes_and_watches_outlive_a_member(
     cluster: EtcdCluster, engine: Engine, choose: Callable[[EtcdCluster], EtcdServer], fault: str
 ) -> None:
-    workload = Workload(engine)
-    workload.let_write(20)
-    member = choose(cluster)
-    if fault == "killed":
-        member.kill()
-    else:
-        member.pause()
-    workload.let_write(20)
-    if fault == "killed":
-        member.restart(wait=False)
-    else:
-        member.resume()
-    workload.let_write(20)
-    workload.end()
+    with Workload(engine) as workload:
+        workload.let_write(20)
+        member = choose(cluster)
+        if fault == "killed":
+            member.kill()
+        else:
+            member.pause()
+        workload.let_write(20)
+        if fault == "killed":
+            member.restart(wait=False)
+        else:
+            member.resume()
+        workload.let_write(20)
 
 
 def test_writes_and_watches_outlive_a_restart_of_all_members(cluster: EtcdCluster, engine: Engine) -> None:
-    workload = Workload(engine)
-    workload.let_write(20)
-    cluster.restart_all()
-    workload.let_write(20)
-    workload.end()
+    with Workload(engine) as workload:
+        workload.let_write(20)
+        cluster.restart_all()
+        workload.let_write(20)
 
 
 def test_a_lease_outlives_its_leader(cluster: EtcdCluster, engine: Engine) -> None:

@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
 
 from keyplan.engine import ALL_KEYS, Commit, Engine, Event, KeyAbsent, Put
 from keyplan.errors import CommitOutcomeUnknownError, EngineError, EngineUnavailableError, KeyplanError
@@ -68,12 +70,21 @@ class Workload:
             return
         eventually(lambda: self.errors or len(self.acknowledged) >= goal)
 
-    def end(self) -> None:
-        """Stop, and check everything. Raises AssertionError."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop, whatever went wrong; when nothing did, check everything. Raises AssertionError."""
         self._stop.set()
         for thread in self._threads:
             thread.join(timeout=60)
-            assert not thread.is_alive()
+        if kind is None:
+            assert not any(thread.is_alive() for thread in self._threads)
+            self._check()
+
+    def _check(self) -> None:
         assert self.errors == []
         with self.engine.snapshot() as snapshot:
             end = snapshot.revision

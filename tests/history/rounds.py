@@ -85,17 +85,23 @@ class Witness:
 
     def end(self) -> None:
         """Read the log up to the end, and write down what is stored then. Raises AssertionError, KeyplanError."""
-        revision, entries = self._state()
-        give_up_at = SYSTEM_CLOCK.monotonic() + _PATIENCE_SECONDS
-        while self.revision < revision and self._thread.is_alive():
-            assert SYSTEM_CLOCK.monotonic() < give_up_at, f"the log's watch stays at {self.revision}, before {revision}"
-            self._stop.wait(0.02)
-        self._stop.set()
-        self._thread.join()
-        self._watch.close()
+        try:
+            revision, entries = self._state()
+            give_up_at = SYSTEM_CLOCK.monotonic() + _PATIENCE_SECONDS
+            while self.revision < revision and self._thread.is_alive():
+                assert SYSTEM_CLOCK.monotonic() < give_up_at, f"the watch stays at {self.revision}, before {revision}"
+                self._stop.wait(0.02)
+        finally:
+            self.stop()
         if self._errors:
             raise self._errors[0]
         self._journal.add(Truth(revision, entries=entries))
+
+    def stop(self) -> None:
+        """Read no more, wherever it has come to."""
+        self._stop.set()
+        self._thread.join()
+        self._watch.close()
 
     def _state(self) -> tuple[int, tuple[Entry, ...]]:
         give_up_at = SYSTEM_CLOCK.monotonic() + _PATIENCE_SECONDS
@@ -153,9 +159,12 @@ class Round:
                     break
                 at = SYSTEM_CLOCK.monotonic()
                 journal.add(Fault(at, kind, self.inject(self, kind)))
-        finally:
             self._end_clients()
-        self.witness.end()
+            self.witness.end()
+        finally:
+            # Why also here: a fault that could not be made leaves nothing that goes on in other tests.
+            self.witness.stop()
+            self._end_clients()
         return History(record for path in sorted(self.folder.glob("*.jsonl")) for record in read_records(path))
 
     def add_client(self) -> None:

@@ -173,15 +173,13 @@ def test_a_commit_whose_backend_is_killed_while_it_waits_is_made_once(server: Po
 
 @pytest.mark.slow
 def test_writes_and_watches_outlive_restarts_and_kills_of_the_server(server: PostgresServer) -> None:
-    with server.opened(server.fresh_schema(), timeout="60") as engine:
-        workload = Workload(engine)
+    with server.opened(server.fresh_schema(), timeout="60") as engine, Workload(engine) as workload:
         workload.let_write(20)
         server.restart()
         workload.let_write(20)
         server.kill()
         server.start()
         workload.let_write(20)
-        workload.end()
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from typing import Any, Final, Literal, Self
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+from tests.processes import children_of, command_of, state_of
 from tests.servers.etcd import free_port
 
 __all__ = ["Mode", "PatroniCluster", "PatroniNode", "until", "why_no_patroni", "write_patroni"]
@@ -120,22 +121,6 @@ def until(is_true: Callable[[], bool], seconds_max: float, what: Callable[[], st
     return time.monotonic() - began
 
 
-def _stat(pid: int | str) -> list[str]:
-    """What stands behind the program's name in /proc/PID/stat: state, parent, ...; nothing when there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()
-    except OSError:
-        return []
-
-
-def _state(pid: int) -> str:
-    return (_stat(pid) or [""])[0]
-
-
-def _children(pid: int) -> list[int]:
-    return [int(each.name) for each in Path("/proc").glob("[0-9]*") if _stat(each.name)[1:2] == [str(pid)]]
-
-
 class PatroniNode:
     """One node: a Patroni process and the PostgreSQL that it runs."""
 
@@ -224,12 +209,10 @@ class PatroniNode:
         self.go_on()
 
     def _end(self, postmaster: int) -> None:
-        try:
-            # Trap: after a crash the file may name another program's process by now.
-            if b"postgres" in Path(f"/proc/{postmaster}/cmdline").read_bytes():
+        # Trap: after a crash the file may name another program's process by now.
+        if "postgres" in " ".join(command_of(postmaster)):
+            with suppress(OSError):
                 os.kill(postmaster, signal.SIGKILL)
-        except (OSError, ProcessLookupError):
-            return
 
     # ---- halted ----------------------------------------------------------------------------------------------------------
 
@@ -245,7 +228,7 @@ class PatroniNode:
             self._halt(pid)
         if with_postgresql:
             # Why after the postmaster: it makes no more of them then.
-            for pid in _children(pids[-1]):
+            for pid in children_of(pids[-1]):
                 self._halt(pid)
 
     def _halt(self, pid: int) -> None:
@@ -253,7 +236,7 @@ class PatroniNode:
             os.kill(pid, signal.SIGSTOP)
             self._halted.append(pid)
         # Why: the signal is sent, not obeyed, when kill returns. Z and X: it has ended instead.
-        until(lambda: _state(pid) in {"T", "Z", "X", ""}, 30, lambda: f"{pid} is {_state(pid)}")
+        until(lambda: state_of(pid) in {"T", "Z", "X", ""}, 30, lambda: f"{pid} is {state_of(pid)}")
 
     def go_on(self) -> None:
         """Let everything that was halted go on, PostgreSQL's sessions first."""

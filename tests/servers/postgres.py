@@ -10,6 +10,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ import psycopg
 
 from keyplan.engine import EngineUrl
 from keyplan.engine.postgres import PostgresEngine, options_of
+from tests.processes import children_of, state_of
 from tests.servers.authority import Authority
 from tests.servers.etcd import free_port
 from tests.servers.patroni import until
@@ -243,24 +245,24 @@ class PostgresServer:
     def pause(self) -> None:
         """Halt the server and all its processes; return when they have stopped."""
         assert self._process is not None
-        self._paused = [self._process.pid, *_children(self._process.pid)]
+        self._paused = [self._process.pid, *children_of(self._process.pid)]
         for process in self._paused:
-            os.kill(process, signal.SIGSTOP)
-        until(lambda: all(_is_halted(process) for process in self._paused), _SECONDS_MAX, lambda: "it did not halt")
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGSTOP)
+        halted = {"T", "t", "Z", "X", ""}  # or ended meanwhile
+        until(lambda: {*map(state_of, self._paused)} <= halted, _SECONDS_MAX, lambda: "it did not halt")
 
     def resume(self) -> None:
         """Let a halted server go on."""
         for process in self._paused:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGCONT)
-            except ProcessLookupError:
-                continue
         self._paused = []
 
     def kill_backend(self, process: int) -> None:
         """Kill one of the server's processes; the others end then too, and the server recovers by itself."""
         assert self._process is not None
-        assert process in _children(self._process.pid)
+        assert process in children_of(self._process.pid)
         os.kill(process, signal.SIGKILL)
 
     def __enter__(self) -> Self:
@@ -271,15 +273,3 @@ class PostgresServer:
     ) -> None:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _children(process: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
-
-
-def _is_halted(process: int) -> bool:
-    try:
-        # The state is the word after the command's name, which stands in parentheses.
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "TtZ"
-    except OSError:
-        return True

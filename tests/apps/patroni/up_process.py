@@ -24,6 +24,7 @@ from keyplan.apps.patroni.clusters import members_astray
 from keyplan.apps.patroni.processes import Running, users_of_processes
 from keyplan.apps.patroni.router_haproxy import find_haproxy
 from keyplan.errors import KeyplanError
+from tests.processes import command_of
 from tests.servers.authority import Authority
 from tests.servers.etcd import free_port
 from tests.servers.patroni import until, why_no_patroni
@@ -141,8 +142,7 @@ class UpProcess:
         """The command lines that name the folder: everything that was started, and that it started."""
         lines = []
         for entry in Path("/proc").glob("[0-9]*"):
-            found = Running.of_pid(int(entry.name))
-            command = " ".join(found.command) if found is not None else ""
+            command = " ".join(command_of(int(entry.name)))
             if str(self.folder) in command:
                 lines.append(f"{entry.name} {command}")
         return lines

@@ -6,7 +6,8 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ from keyplan.grpc_status import GrpcStatus
 from keyplan.testing.engine_suite.promise import eventually
 from tests.apps.runm.client import SW, WEST, Client, refused
 from tests.apps.runm.processes import ServeProcess, free_address, server_process
+from tests.processes import children_of, command_of, is_running
 
 GROUP_TYPE = "runm.provider_group"
 
@@ -165,17 +167,17 @@ def test_what_dies_again_and_again_is_not_started_for_ever(
 
 def members(server: ServeProcess) -> list[int]:
     """The processes that serve."""
-    tasks = Path(f"/proc/{server.process.pid}/task").iterdir()
-    found = [int(child) for task in tasks for child in (task / "children").read_text().split()]
-    return [one for one in found if is_running(one) and b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
+    found = children_of(server.process.pid)
+    return [one for one in found if is_running(one) and "spawn_main" in " ".join(command_of(one))]
 
 
-def is_running(process: int) -> bool:
-    """Whether a process is there, and not only its exit code."""
+@contextmanager
+def ending(over: threading.Event) -> Iterator[None]:
+    """Tell threads that it is over, however the block ends: what they go on with would fail in another test."""
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+        yield
+    finally:
+        over.set()
 
 
 def none_runs(processes: list[int]) -> bool:
@@ -250,19 +252,17 @@ def test_two_processes_are_one_service_and_one_that_is_killed_comes_again(tmp_pa
                     make(client, number)
                 number += 1
 
-        threads = [threading.Thread(target=go_on, args=(client, 1_000 * at)) for at, client in enumerate(clients, 1)]
-        for thread in threads:
-            thread.start()
-        before = len(made)
-        eventually(lambda: len(made) > before + 20)
-        killed = members(server)[0]
-        os.kill(killed, signal.SIGKILL)
-        eventually(lambda: len(members(server)) == 2 and killed not in members(server))
-        at_restart = len(made)
-        eventually(lambda: len(made) > at_restart + 20)
-        over.set()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(len(clients)) as threads, ending(over):
+            running = [threads.submit(go_on, client, 1_000 * at) for at, client in enumerate(clients, 1)]
+            before = len(made)
+            eventually(lambda: len(made) > before + 20)
+            killed = members(server)[0]
+            os.kill(killed, signal.SIGKILL)
+            eventually(lambda: len(members(server)) == 2 and killed not in members(server))
+            at_restart = len(made)
+            eventually(lambda: len(made) > at_restart + 20)
+        for one in running:
+            one.result()
         assert server.stop() == 0
         assert "is started again" in server.close()
     with keyplan.open(url) as store:
