@@ -9,13 +9,13 @@ import pytest
 
 from keyplan import Secret, SecretKeys
 from keyplan.apps.patroni import Broker, Credentials, InstanceState, NodeOrder, OrderKey
-from keyplan.apps.patroni.backups import cluster_data_of
 from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
 from keyplan.apps.patroni.cell_reach import cell_store
 from keyplan.apps.patroni.cluster_login import new_store_credentials, rotate, with_logins
 from keyplan.apps.patroni.node_config import Gateway
 from keyplan.apps.patroni.node_host import Host
 from keyplan.apps.patroni.principals import ClusterPrincipals
+from keyplan.apps.patroni.site_callbacks import cluster_data_of
 from keyplan.engine import MemoryEngine
 from keyplan.store import Store
 from tests.servers.patroni import until

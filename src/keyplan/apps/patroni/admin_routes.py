@@ -21,7 +21,6 @@ from keyplan.apps.patroni.admin_bodies import (
     KeptInstance,
     PlacedNode,
 )
-from keyplan.apps.patroni.backups import Backups, CallbackFailedError, ClusterData
 from keyplan.apps.patroni.catalog import Catalog
 from keyplan.apps.patroni.clusters import cell_loads, clusters
 from keyplan.apps.patroni.diagnosis import diagnose
@@ -32,6 +31,7 @@ from keyplan.apps.patroni.osb_edge import administered
 from keyplan.apps.patroni.patroni_rest import PatroniRefusedError, switch_over
 from keyplan.apps.patroni.records import Operation
 from keyplan.apps.patroni.refusals import RefusedError
+from keyplan.apps.patroni.site_callbacks import CallbackFailedError, ClusterData, SiteCallbacks
 from keyplan.operations import Act, Answered, Change, In, Schema
 from keyplan.store import Store
 
@@ -44,30 +44,30 @@ class Recreations:
     """Instances that were lost, made again from what the site's callbacks have kept of them. Raises RefusedError."""
 
     def __init__(
-        self, beginnings: Beginnings, catalog: Catalog, backups: Backups | None, *, on_begun: Callable[[], None]
+        self, beginnings: Beginnings, catalog: Catalog, callbacks: SiteCallbacks | None, *, on_begun: Callable[[], None]
     ) -> None:
         self._beginnings = beginnings
         self._catalog = catalog
-        self._backups = backups
+        self._callbacks = callbacks
         self._on_begun = on_begun
 
     def begin(self, instance: str) -> Operation:
         """Begin to make an instance again, and return the operation."""
-        data = self._asked(lambda backups: backups.restore(instance))
+        data = self._asked(lambda callbacks: callbacks.restore(instance))
         operation = self._beginnings.recreate(instance, data, self._catalog.plan(data.service_id, data.plan_id))
         self._on_begun()
         return operation
 
     def kept(self, space: str, name: str) -> KeptInstance:
         """Return what is kept of the instance of that name in a space, without its users' passwords."""
-        data = self._asked(lambda backups: backups.find(space, name))
+        data = self._asked(lambda callbacks: callbacks.find(space, name))
         return KeptInstance(**{name: getattr(data, name) for name in KeptInstance.__struct_fields__})
 
-    def _asked(self, ask: Callable[[Backups], ClusterData | None]) -> ClusterData:
-        if self._backups is None:
+    def _asked(self, ask: Callable[[SiteCallbacks], ClusterData | None]) -> ClusterData:
+        if self._callbacks is None:
             raise RefusedError(404, "this broker has no callbacks for backups")
         try:
-            data = ask(self._backups)
+            data = ask(self._callbacks)
         except CallbackFailedError as error:
             raise RefusedError(500, str(error)) from error
         if data is None:

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Lock, Thread
 from typing import Final
 
-from keyplan.apps.patroni.backups import Backups
 from keyplan.apps.patroni.broker_work import OperationWork
 from keyplan.apps.patroni.catalog import Catalog
 from keyplan.apps.patroni.layout import Broker
@@ -16,6 +15,7 @@ from keyplan.apps.patroni.operation_progress import StoppedError, SupersededErro
 from keyplan.apps.patroni.operations import IN_PROGRESS, SUCCESS
 from keyplan.apps.patroni.readable import readable
 from keyplan.apps.patroni.records import Claim, Operation
+from keyplan.apps.patroni.site_callbacks import SiteCallbacks
 from keyplan.engine import Clock
 from keyplan.errors import AlreadyExistsError, CorruptionError, KeyplanError
 from keyplan.server import LOGGER
@@ -45,7 +45,7 @@ class BrokerLoop:
         parallel: int = 32,
         claim_seconds: float = 10.0,
         waits: Waits | None = None,
-        backups: Backups | None = None,
+        callbacks: SiteCallbacks | None = None,
         on_ended: Callable[[Operation], None] = lambda _operation: None,
     ) -> None:
         self.name: Final = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(_DIGITS)}"
@@ -56,7 +56,7 @@ class BrokerLoop:
         self._parallel = parallel
         self._claim_seconds = claim_seconds
         self._waits = waits
-        self._backups = backups
+        self._callbacks = callbacks
         self._on_ended = on_ended
         self._stop = Event()
         self._due = Event()
@@ -139,7 +139,7 @@ class BrokerLoop:
                     stop=self._stop,
                     clock=self._clock,
                     waits=self._waits,
-                    backups=self._backups,
+                    callbacks=self._callbacks,
                 )
                 ended = work.run()
                 self._on_ended(ended)

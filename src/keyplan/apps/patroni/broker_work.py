@@ -9,7 +9,6 @@ from threading import Event
 from typing import Final
 from uuid import uuid4
 
-from keyplan.apps.patroni.backups import Backups, CallbackFailedError, cluster_data_of
 from keyplan.apps.patroni.catalog import Catalog
 from keyplan.apps.patroni.cluster_login import with_logins
 from keyplan.apps.patroni.cluster_steps import ClusterSteps
@@ -20,6 +19,7 @@ from keyplan.apps.patroni.operations import FAILED, SUCCESS
 from keyplan.apps.patroni.records import NodeOrder, Operation, Step
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.apps.patroni.scheduling import available_cells, cells_in_order
+from keyplan.apps.patroni.site_callbacks import CallbackFailedError, SiteCallbacks, cluster_data_of
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.store import Store
 
@@ -43,10 +43,10 @@ class OperationWork:
         stop: Event,
         clock: Clock,
         waits: Waits | None = None,
-        backups: Backups | None = None,
+        callbacks: SiteCallbacks | None = None,
     ) -> None:
         self._store = store
-        self._backups = backups
+        self._callbacks = callbacks
         self._latest = Broker(store)
         self._instance = instance
         self._catalog = catalog
@@ -59,7 +59,7 @@ class OperationWork:
             "add": self._add,
             "remove": self._remove,
             "copy": self._copy,
-            "backup": self._back_up,
+            "keep_data": self._keep_data,
             **self._cluster.steps,
         }
 
@@ -195,20 +195,20 @@ class OperationWork:
         state = (report.message or report.state) if report is not None else "it has not answered"
         return f"cell {cell} has not removed node {node}: {state}"
 
-    # ---- backups -------------------------------------------------------------------------------------------------------
+    # ---- callbacks -----------------------------------------------------------------------------------------------------
 
     def _copy(self, step: Step) -> None:
-        self._call_back(lambda backups: backups.copy(step.node, self._instance))
+        self._call_back(lambda callbacks: callbacks.copy(step.node, self._instance))
 
-    def _back_up(self, _step: Step) -> None:
+    def _keep_data(self, _step: Step) -> None:
         data = cluster_data_of(self._latest.instances.require(self._instance))
-        self._call_back(lambda backups: backups.save(data))
+        self._call_back(lambda callbacks: callbacks.save(data))
 
-    def _call_back(self, work: Callable[[Backups], None]) -> None:
-        if self._backups is None:
+    def _call_back(self, work: Callable[[SiteCallbacks], None]) -> None:
+        if self._callbacks is None:
             raise StepFailedError("this broker has no callbacks, and the one that began had some")
         try:
-            work(self._backups)
+            work(self._callbacks)
         except CallbackFailedError as error:
             raise StepFailedError(str(error)) from error
         self._progress.complete()

@@ -31,7 +31,7 @@ STEP_TITLES: Final[Mapping[str, str]] = {
     "wait_synchronous": "wait for synchronous replication, or its end",
     "wait_pause": "wait until members have paused, or gone on",
     "copy": "copy the backups that it is made from",
-    "backup": "keep the data about it",
+    "keep_data": "keep the data about it",
     "erase": "erase the records",
 }
 """What each kind of step does, in words."""

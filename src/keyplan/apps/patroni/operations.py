@@ -8,7 +8,6 @@ from threading import Lock
 from typing import Any, Final
 from uuid import uuid4
 
-from keyplan.apps.patroni.backups import Backups, CallbackFailedError, ClusterData
 from keyplan.apps.patroni.catalog import Plan
 from keyplan.apps.patroni.cluster_login import new_store_credentials
 from keyplan.apps.patroni.clusters import cell_loads
@@ -17,6 +16,7 @@ from keyplan.apps.patroni.ports import PortAllocator
 from keyplan.apps.patroni.records import Credentials, InstanceState, Operation, OperationInfo, Step
 from keyplan.apps.patroni.refusals import CONCURRENCY, RefusedError
 from keyplan.apps.patroni.scheduling import available_cells
+from keyplan.apps.patroni.site_callbacks import CallbackFailedError, ClusterData, SiteCallbacks
 from keyplan.codec import Secret
 from keyplan.engine import Clock
 from keyplan.layout import Binding
@@ -88,11 +88,11 @@ class Beginnings:
         *,
         may_share_cells: bool = False,
         gives_logins: bool = False,
-        backups: Backups | None = None,
+        callbacks: SiteCallbacks | None = None,
     ) -> None:
         self._store = store
         self._gives_logins = gives_logins
-        self._backups = backups
+        self._callbacks = callbacks
         self._ports = ports
         self._clock = clock
         self._may_share_cells = may_share_cells
@@ -115,7 +115,7 @@ class Beginnings:
                 raise RefusedError(422, "another operation on this instance is in progress", word=CONCURRENCY)
             refuse_without_waiting(may_wait=may_wait)
             self._refuse_few_cells(wanted.node_count, wanted.cells, used=())
-            steps = steps_of_provision(wanted.node_count, has_backups=self._backups is not None)
+            steps = steps_of_provision(wanted.node_count, has_callbacks=self._callbacks is not None)
             if source is not None:
                 steps.insert(0, Step(kind="copy", node=source.instance_id))
             begun = new_operation(self._clock, "provision", steps, wanted.parameters)
@@ -147,7 +147,7 @@ class Beginnings:
                 space_guid=data.space_guid,
                 name=data.service_instance_name,
             )
-            begun = new_operation(self._clock, "provision", steps_of_provision(plan.node_count, has_backups=True), {})
+            begun = new_operation(self._clock, "provision", steps_of_provision(plan.node_count, has_callbacks=True), {})
             begun.plan_id, begun.node_count = plan.id, plan.node_count
             port = self._ports.allocate_in(binding, instance, data.allocated_port)
             self._ports.allocate_reads_in(binding, instance, port)
@@ -164,12 +164,12 @@ class Beginnings:
         """Return the instance that a new one is to be a clone of. Raises RefusedError (400) when there is none."""
         if not wanted.clone_from:
             return None
-        if self._backups is None:
+        if self._callbacks is None:
             raise RefusedError(400, "clone-from needs callbacks for backups, which this broker has none of")
         if Broker(self._store).instances.exists(instance):
             return None  # Why: it is asked for again, and its source may be gone by now.
         try:
-            found = self._backups.find(wanted.space_guid, wanted.clone_from)
+            found = self._callbacks.find(wanted.space_guid, wanted.clone_from)
         except CallbackFailedError as error:
             raise RefusedError(500, str(error)) from error
         if found is None or found.space_guid != wanted.space_guid:
@@ -178,11 +178,11 @@ class Beginnings:
 
     def _take_over(self, state: InstanceState, source: ClusterData | None) -> None:
         """Give a new instance the users of the one that it is made from: its database knows no others."""
-        if source is not None and self._backups is not None:
+        if source is not None and self._callbacks is not None:
             state.superuser_credentials = source.superuser_credentials
             state.admin_credentials = source.admin_credentials
             state.replication_credentials = source.replication_credentials
-            state.restore = self._backups.place(state.instance_id)
+            state.restore = self._callbacks.place(state.instance_id)
 
     def _provisioned_before(
         self, wanted: Wanted, state: InstanceState, operation: Operation | None, *, may_wait: bool
@@ -362,10 +362,10 @@ def _added() -> Step:
     return Step(kind="add", node=str(uuid4()))
 
 
-def steps_of_provision(node_count: int, *, has_backups: bool = False) -> list[Step]:
-    """Return the steps that make a cluster of so many nodes, and with `has_backups` keep the data about it."""
+def steps_of_provision(node_count: int, *, has_callbacks: bool = False) -> list[Step]:
+    """Return the steps that make a cluster of so many nodes, and with `has_callbacks` keep the data about it."""
     steps = [*(_added() for _ in range(node_count)), Step(kind="wait_members"), Step(kind="wait_leader")]
-    return [*steps, Step(kind="backup")] if has_backups else steps
+    return [*steps, Step(kind="keep_data")] if has_callbacks else steps
 
 
 def steps_of_update(placed: dict[str, str], node_count: int, allowed: list[str], leader: str | None) -> list[Step]:

@@ -8,7 +8,6 @@ from typing import Annotated, Final, Literal
 
 from keyplan.apps.patroni.actions import Actions
 from keyplan.apps.patroni.admin_routes import Administration, Recreations
-from keyplan.apps.patroni.backups import Backups, read_callbacks
 from keyplan.apps.patroni.broker_bindings import Bindings, RouterAddress
 from keyplan.apps.patroni.broker_loop import BrokerLoop
 from keyplan.apps.patroni.catalog import BUILT_IN_CATALOG, read_catalog
@@ -20,6 +19,7 @@ from keyplan.apps.patroni.osb_edge import CONTRACT, BrokerResponder
 from keyplan.apps.patroni.osb_routes import ServiceBroker
 from keyplan.apps.patroni.ports import PORTS_DEFAULT, PortAllocator, PortRange, port_range, reads_of
 from keyplan.apps.patroni.principals import ClusterPrincipals
+from keyplan.apps.patroni.site_callbacks import SiteCallbacks, read_callbacks
 from keyplan.operations import described, needs_of, operations_of
 from keyplan.server import Service, ServiceContext, layout_areas
 from keyplan.settings import Setting, TextForm, of_service, read_settings
@@ -60,7 +60,8 @@ class BrokerSettings:
         Setting("services and plans, in place of the built-in plans `solo`, `pair`, `trio`", form=_FILE),
     ] = None
     callbacks: Annotated[
-        Path | None, Setting("programs that keep data about clusters and copy backups: see *Backups*", form=_FILE)
+        Path | None,
+        Setting("programs that keep data about clusters and copy backups: see *Callbacks of the site*", form=_FILE),
     ] = None
     cells: Annotated[
         Literal["alone", "shared"],
@@ -101,7 +102,7 @@ def build(context: ServiceContext) -> Service:
     settings = read_settings(BrokerSettings, of_service(context.settings, SERVICE_NAME))
     catalog = BUILT_IN_CATALOG if settings.catalog is None else read_catalog(settings.catalog)
     reads_first = None if settings.replica_ports is None else reads_of(settings.replica_ports, settings.ports)
-    backups = None if settings.callbacks is None else Backups(read_callbacks(settings.callbacks))
+    callbacks = None if settings.callbacks is None else SiteCallbacks(read_callbacks(settings.callbacks))
     # Why never closed: the engine inside is the server's, and without leases the store has nothing else to end. Why not all to
     # write: registrations stand right below the root, `/`, and are the registrars'.
     own = context.own(*layout_areas(Broker.bound(), read_only={"registrations"}))
@@ -114,7 +115,7 @@ def build(context: ServiceContext) -> Service:
         context.clock,
         may_share_cells=settings.cells == "shared",
         gives_logins=principals is not None,
-        backups=backups,
+        callbacks=callbacks,
     )
     waits = Waits(step_seconds_max=settings.step_seconds, cell_seconds_max=settings.cell_seconds)
     loop = BrokerLoop(
@@ -124,7 +125,7 @@ def build(context: ServiceContext) -> Service:
         parallel=settings.parallel,
         claim_seconds=settings.claim_seconds,
         waits=waits,
-        backups=backups,
+        callbacks=callbacks,
         on_ended=OperationMeters(context.metrics).ended,
     )
     context.metrics.register(ClusterFigures(store, settings.ports))
@@ -136,7 +137,7 @@ def build(context: ServiceContext) -> Service:
         router=RouterAddress(settings.host, settings.sslmode or ""),
         on_begun=loop.look_soon,
     )
-    recreations = Recreations(beginnings, catalog, backups, on_begun=loop.look_soon)
+    recreations = Recreations(beginnings, catalog, callbacks, on_begun=loop.look_soon)
     administration = Administration(store, recreations, Actions(store, context.clock), on_begun=loop.look_soon)
     routes = [
         route

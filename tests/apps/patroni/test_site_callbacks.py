@@ -1,4 +1,4 @@
-"""Callbacks for backups: data about clusters are kept and read back, clones are made, what was lost is made again."""
+"""Callbacks of a site: data about clusters are kept and read back, clones are made, what was lost is made again."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from keyplan.apps.patroni import Broker
-from keyplan.apps.patroni.backups import read_callbacks
+from keyplan.apps.patroni.site_callbacks import read_callbacks
 from keyplan.errors import InvalidInputError
 from keyplan.store import open_store
 from tests.apps.patroni.conftest import Deployment, broker_server

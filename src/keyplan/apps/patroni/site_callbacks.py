@@ -18,11 +18,11 @@ from keyplan.codec import JsonForm
 from keyplan.errors import CorruptionError, InvalidInputError
 
 __all__ = [
-    "Backups",
     "Callback",
     "CallbackFailedError",
     "Callbacks",
     "ClusterData",
+    "SiteCallbacks",
     "cluster_data_of",
     "read_callbacks",
 ]
@@ -90,7 +90,7 @@ def read_callbacks(path: Path) -> Callbacks:
         raise InvalidInputError(source=str(path), problem=f"the callbacks cannot be read: {error}") from error
 
 
-class Backups:
+class SiteCallbacks:
     """The callbacks of a site. Each call blocks until its program has ended, and raises CallbackFailedError."""
 
     def __init__(self, callbacks: Callbacks, *, seconds_max: float = SECONDS_MAX) -> None:
