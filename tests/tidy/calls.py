@@ -14,12 +14,13 @@ OUTERMOST: Final = (
     "src/keyplan/server/gate.py",
     "src/keyplan/apps/hepnos/service_frames.py",
     "src/keyplan/apps/patroni/broker_loop.py",
+    "src/keyplan/apps/patroni/cluster_observer.py",
     "src/keyplan/apps/patroni/principals.py",
     "src/keyplan/apps/runm/dispatch.py",
     "src/keyplan/store/lease.py",
 )
 """The ends of a process and of a server, and threads for which nobody waits: they renew leases, look for operations, follow
-instances."""
+instances and clusters."""
 CARRIERS: Final = (
     "src/keyplan/aio/greenlets.py",
     "src/keyplan/aio/threads.py",

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
         store_of_option,
         store_url_of_option,
     )
-    from keyplan.cli.output import print_grid, print_json, print_record, print_text, progress_bar, with_progress
+    from keyplan.cli.output import (
+        ends_with_reader,
+        print_grid,
+        print_json,
+        print_record,
+        print_text,
+        printable,
+        progress_bar,
+        with_progress,
+    )
     from keyplan.cli.transfer import brought_into
 
 __all__ = [
@@ -38,12 +47,14 @@ __all__ = [
     "absolute_url",
     "agreed",
     "brought_into",
+    "ends_with_reader",
     "layout_of_option",
     "print_grid",
     "print_hint",
     "print_json",
     "print_record",
     "print_text",
+    "printable",
     "progress_bar",
     "root_parameters",
     "spread",
@@ -62,7 +73,10 @@ _MODULES: Final = {
         *("ConfigOption", "JsonOption", "LayoutOption", "ParameterOption", "StoreOption", "Unfinished"),
         *("absolute_url", "layout_of_option", "root_parameters", "spread", "store_of_option", "store_url_of_option"),
     ),
-    "output": ("print_grid", "print_json", "print_record", "print_text", "progress_bar", "with_progress"),
+    "output": (
+        *("ends_with_reader", "print_grid", "print_json", "print_record", "print_text", "printable"),
+        *("progress_bar", "with_progress"),
+    ),
     "transfer": ("brought_into",),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}

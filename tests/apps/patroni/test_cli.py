@@ -1,4 +1,4 @@
-"""`keyplan patroni doctor`, `status` and `whose` on a store with one cluster: what they print, and their exit codes."""
+"""The commands of `keyplan patroni` on a store with one cluster: what they print, and their exit codes."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from keyplan import Secret
 from keyplan.apps.patroni import (
     Broker,
+    EventKind,
     InstanceState,
     Member,
     MemberKey,
@@ -26,6 +28,8 @@ from keyplan.apps.patroni import (
     RegistrationKey,
 )
 from keyplan.apps.patroni.cli import app
+from keyplan.apps.patroni.events import EventLog
+from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError, UnknownNameError
 from keyplan.store import open_store
 
@@ -62,25 +66,33 @@ def test_status_shows_leader_port_cell_and_no_password(url: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_live_status_follows_the_store_on_a_terminal_until_it_is_interrupted(url: str) -> None:
+def test_top_follows_the_store_in_a_narrow_terminal_and_leaves_it_as_it_was(url: str) -> None:
     near, far = pty.openpty()
+    termios.tcsetwinsize(far, (10, 44))
+    before = termios.tcgetattr(far)
     program = "from keyplan.cli.start import run; run()"
-    command = [sys.executable, "-c", program, "patroni", "status", "--live", "--seconds", "0.1", "--store", url]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "160"}
-    shown = subprocess.Popen(command, stdin=far, stdout=far, stderr=far, env=environment, start_new_session=True)
-    os.close(far)
+    command = [sys.executable, "-c", program, "patroni", "top", "--store", url]
+    environment = {name: text for name, text in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+    shown = subprocess.Popen(
+        command, stdin=far, stdout=far, stderr=far, env={**environment, "TERM": "xterm"}, start_new_session=True
+    )
     try:
-        assert "33006" in until_shown(near, "leader")
+        first = until_shown(near, "leader n1")
+        assert "f1  port 33006" in first
+        assert "10.0.0.1:32768" not in first, "the widest column goes where there is no room"
         with open_store(url) as store:
             Broker(store).allocations.put("f1", 33042)
-        until_shown(near, "33042")
+        until_shown(near, "f1  port 33042")
         shown.send_signal(signal.SIGINT)
-        read_to_the_end(near)
+        last = until_shown(near, "\x1b[?1049l")
         assert shown.wait(30) == 130
+        assert "\x1b[?25h" in last + until_quiet(near), "the cursor is shown again"
+        assert termios.tcgetattr(far) == before
     finally:
         shown.kill()
         shown.wait()
         os.close(near)
+        os.close(far)
 
 
 def until_shown(terminal: int, text: str) -> str:
@@ -93,23 +105,51 @@ def until_shown(terminal: int, text: str) -> str:
     return read
 
 
-def read_to_the_end(terminal: int) -> None:
-    """Read what a terminal shows until nobody writes to it. Trap: who writes to one that nobody reads stands still."""
-    give_up = time.monotonic() + 60
-    while True:
-        assert time.monotonic() < give_up
-        if select.select([terminal], [], [], 1.0)[0]:
-            try:
-                os.read(terminal, 65_536)
-            except OSError:
-                return
+def until_quiet(terminal: int) -> str:
+    """Read what a terminal shows still, once nobody writes to it any more."""
+    read = ""
+    while select.select([terminal], [], [], 0)[0]:
+        read += os.read(terminal, 65_536).decode()
+    return read
 
 
-def test_a_live_status_is_for_people_at_a_terminal(url: str) -> None:
-    for extra, problem in (([], "a live view needs a terminal"), (["--json"], "a live view is for people")):
-        ran = CliRunner().invoke(app, ["status", "--live", "--store", url, *extra])
-        assert isinstance(ran.exception, InvalidInputError)
-        assert problem in str(ran.exception)
+def test_top_in_a_pipe_shows_clusters_once_as_text_or_json(url: str) -> None:
+    ran = CliRunner().invoke(app, ["top", "--store", url])
+    assert ran.exit_code == 0
+    lines = ran.stdout.splitlines()
+    assert lines[0].endswith("2 clusters  1 without leader")
+    assert lines[1].split() == ["member", "role", "state", "TL", "lag", "cell", "address"]
+    assert lines[2:4] == [
+        "f1  port 33006  leader n1",
+        "  n1      leader  running  -   0 B  c1 (dead)  10.0.0.1:32768",
+    ]
+    assert lines[4] == "gone  port 33001  no leader"
+    ran = CliRunner().invoke(app, ["top", "f1", "--store", url, "--json"])
+    (cluster,) = json.loads(ran.stdout)["clusters"]
+    assert (cluster["instance"], cluster["nodes"][0]["timeline"], cluster["is_paused"]) == ("f1", None, False)
+    assert "hidden" not in ran.stdout
+
+
+def test_events_are_listed_and_followed_until_they_are_interrupted(url: str) -> None:
+    def note(text: str) -> None:
+        with open_store(url) as store:
+            log = EventLog(store, SYSTEM_CLOCK)
+            store.run(lambda binding: log.note(Broker(binding), "f1", EventKind.LEADER_CHANGED, text, member="n1"))
+
+    note("n1 leads")
+    ran = CliRunner().invoke(app, ["events", "f1", "--store", url])
+    assert ran.stdout.split("\t")[1:] == ["f1", "leader-changed", "n1", "", "n1 leads\n"]
+    assert CliRunner().invoke(app, ["events", "f", "--store", url]).stdout == ""
+    program = "from keyplan.cli.start import run; run()"
+    command = [sys.executable, "-c", program, "patroni", "events", "--follow", "--json", "--store", url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as shown:
+        assert shown.stdout is not None
+        assert json.loads(shown.stdout.readline())["text"] == "n1 leads"
+        note("n1 leads again")
+        told = json.loads(shown.stdout.readline())
+        assert (told["cluster"], told["what"], told["text"]) == ("f1", "leader-changed", "n1 leads again")
+        shown.send_signal(signal.SIGINT)
+        assert shown.wait(60) == 130
 
 
 def test_doctor_finds_and_mends_a_lost_port(url: str) -> None:

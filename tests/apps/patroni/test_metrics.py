@@ -7,6 +7,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from keyplan.apps.patroni import (
     Broker,
     Cell,
+    Event,
+    EventKey,
     InstanceState,
     Member,
     MemberKey,
@@ -15,13 +17,14 @@ from keyplan.apps.patroni import (
     RouterReport,
 )
 from keyplan.apps.patroni.actions import ActionKind
-from keyplan.apps.patroni.metrics import ClusterFigures, OperationMeters
+from keyplan.apps.patroni.metrics import OWN_FIGURES_MAX, ClusterFigures, OperationMeters
 from keyplan.apps.patroni.ports import PortRange
 from keyplan.engine import MemoryEngine
 from keyplan.store import Store, open_store
 from keyplan.testing.faults import FailingEngine
 from tests.apps.patroni.conftest import Deployment
 from tests.apps.patroni.osb_platform import SOLO
+from tests.servers.patroni import until
 
 
 def figures(text: str) -> dict[str, float]:
@@ -50,10 +53,12 @@ def test_figures_tell_clusters_operations_ports_and_routers() -> None:
             ("n3", "c1", "replica", "starting", 499),
         ):
             broker.nodes.put(NodeKey("f1", node), cell)
-            member = Member(role=role, state=state, xlog_location=position)
+            member = Member(role=role, state=state, xlog_location=position, timeline=7)
             broker.members.put(MemberKey("f1", node), member, lease=lease)
         broker.operations.put("f2", Operation(id="u", kind="update"))
-        broker.operations.put("f3", Operation(id="p", kind="provision", status="success"))
+        broker.operations.put("f3", Operation(id="p", kind="provision", status="failed"))
+        broker.events.put(EventKey("f2", 1_000_000_000, "x"), Event(kind="leader-changed"))
+        broker.events.put(EventKey("f2", 1_500_000_000, "y"), Event(kind="leader-lost"))
         broker.routers.put("r1", RouterReport(by="haproxy", ports=3, leading=1, pending=1, switches=4), lease=lease)
         broker.routers.put("r2", RouterReport(by="haproxy", ports=3, leading=2, switches=1), lease=lease)
         prefix = "keyplan_patroni_"
@@ -69,6 +74,16 @@ def test_figures_tell_clusters_operations_ports_and_routers() -> None:
             'operations_in_progress{kind="update"}': 1,
             'operations_in_progress{kind="deprovision"}': 0,
             **{f'operations_in_progress{{kind="{kind}"}}': 0 for kind in ActionKind},
+            "instances_with_failed_operation": 1,
+            "clusters_without_own_figures": 0,
+            'cluster_has_leader{cluster="f1"}': 1,
+            'cluster_has_leader{cluster="f2"}': 0,
+            'cluster_has_leader{cluster="f3"}': 0,
+            'cluster_timeline{cluster="f1"}': 7,
+            'cluster_last_event_timestamp_seconds{cluster="f2"}': 1.5,
+            'member_lag_bytes{cluster="f1",member="n1"}': 0,
+            'member_lag_bytes{cluster="f1",member="n2"}': 120,
+            'member_lag_bytes{cluster="f1",member="n3"}': 1,
             "operations_unclaimed": 1,
             "cells": 1,
             "bindings": 0,
@@ -79,6 +94,15 @@ def test_figures_tell_clusters_operations_ports_and_routers() -> None:
             'router_ports{state="closed"}': 2,
             "router_switches": 5,
         }
+
+
+def test_so_many_clusters_have_figures_of_their_own_and_the_others_are_counted() -> None:
+    with open_store("memory:") as store:
+        for number in range(OWN_FIGURES_MAX + 2):
+            Broker(store).allocations.put(f"f{number:04}", 40_000 + number)
+        found = told(store)
+        own = [name for name in found if name.startswith("keyplan_patroni_cluster_has_leader")]
+        assert (len(own), found["keyplan_patroni_clusters_without_own_figures"]) == (OWN_FIGURES_MAX, 2)
 
 
 def test_operations_are_counted_and_timed_as_they_end() -> None:
@@ -102,7 +126,15 @@ def test_a_store_that_cannot_be_read_is_a_figure() -> None:
 def test_a_servers_metrics_show_its_broker(deployed: Deployment) -> None:
     assert deployed.platform.provision("measured", SOLO).status_code == 202
     assert deployed.platform.ended("measured")["state"] == "succeeded"
-    found = figures(httpx.get(f"{deployed.server.url}/metrics").text)
+    found: dict[str, float] = {}
+
+    def leaders_seen() -> float:
+        found.update(figures(httpx.get(f"{deployed.server.url}/metrics").text))
+        return found['keyplan_patroni_events_total{kind="leader-changed"}']
+
+    until(lambda: leaders_seen() == 1, 60, lambda: f"the broker notes who leads: {found}")
+    kinds = [event.kind for _, event in deployed.broker.events.list("measured")]
+    assert sorted(kinds) == ["leader-changed", "operation-begun", "operation-ended", "port-given"]
     assert found["keyplan_patroni_store_readable"] == 1
     assert found["keyplan_patroni_clusters"] == 1
     assert found["keyplan_patroni_clusters_without_leader"] == 0

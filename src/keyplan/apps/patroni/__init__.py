@@ -1,10 +1,12 @@
 """The Patroni broker's store: clusters, registered containers, routed ports, service instances. Start in layout.py."""
 
+from keyplan.apps.patroni.event_records import Event, EventKind, SeenCluster
 from keyplan.apps.patroni.layout import (
     DEFAULT_IMAGE,
     STORE_IDENTITY,
     BindingKey,
     Broker,
+    EventKey,
     MemberKey,
     NodeKey,
     OrderKey,
@@ -43,6 +45,9 @@ __all__ = [
     "Cell",
     "Claim",
     "Credentials",
+    "Event",
+    "EventKey",
+    "EventKind",
     "Failover",
     "FailoverForm",
     "InstanceState",
@@ -59,6 +64,7 @@ __all__ = [
     "OrderKey",
     "RegistrationKey",
     "RouterReport",
+    "SeenCluster",
     "Status",
     "Step",
     "StoreIdentity",

@@ -13,8 +13,9 @@ from msgspec import Struct, field
 
 from keyplan.apps.patroni.clusters import cell_loads, members_astray
 from keyplan.apps.patroni.dynamic_configuration import is_on, require_changes
+from keyplan.apps.patroni.events import EventLog
 from keyplan.apps.patroni.layout import Broker
-from keyplan.apps.patroni.operations import new_operation, note_progress, refuse_unusable
+from keyplan.apps.patroni.operations import new_operation, refuse_unusable, write_begun
 from keyplan.apps.patroni.records import InstanceState, Operation, Step
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.engine import Clock
@@ -53,6 +54,7 @@ class Actions:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
+        self._events = EventLog(store, clock)
 
     def planned(self, instance: str, action: Action) -> list[Step]:
         """Return the steps that an action would have now. Nothing is written."""
@@ -72,9 +74,7 @@ class Actions:
             begun = new_operation(self._clock, action.kind, steps, state.parameters)
             begun.plan_id, begun.node_count, begun.cells = state.plan_id, state.node_count, state.cells
             begun.configuration = action.configuration
-            broker.operations.put(instance, begun)
-            note_progress(state, begun)
-            broker.instances.put(instance, state)
+            write_begun(broker, instance, state, begun, self._events)
             return begun
 
         return self._store.run(work)

@@ -225,6 +225,7 @@ class OperationWork:
             operation.completed_steps = len(operation.steps)
             operation.status, operation.message, operation.ended_at = SUCCESS, "deleted", self._progress.clock.wall()
             broker.operations.put(self._instance, operation)
+            self._progress.events.ended(broker, self._instance, operation, is_success=True)
             broker.claims.delete(self._instance)
             return operation
 
@@ -267,6 +268,6 @@ def _erase_cluster(broker: Broker, instance: str) -> None:
     for one in (
         *(broker.leaders, broker.initializations, broker.configurations, broker.statuses, broker.histories),
         *(broker.failovers, broker.syncs, broker.failsafes, broker.optimes),
-        *(broker.allocations, broker.replica_ports, broker.instances),
+        *(broker.allocations, broker.replica_ports, broker.instances, broker.seen_clusters),
     ):
         one.delete(instance)

@@ -6,7 +6,9 @@ import typer
 
 from keyplan.apps.patroni.cli_actions import add_actions
 from keyplan.apps.patroni.cli_cells import cell, router
+from keyplan.apps.patroni.cli_events import show_events
 from keyplan.apps.patroni.cli_status import show_status
+from keyplan.apps.patroni.cli_top import show_top
 from keyplan.apps.patroni.cli_up import up
 from keyplan.apps.patroni.cluster_login import rotate
 from keyplan.apps.patroni.clusters import advertised_addresses, belonging_of
@@ -49,6 +51,8 @@ app.command("up")(up)
 app.command("cell")(cell)
 app.command("router")(router)
 app.command("status")(show_status)
+app.command("top")(show_top)
+app.command("events")(show_events)
 add_actions(app)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Final, NamedTuple
 
 from msgspec import Struct
 
+from keyplan.apps.patroni.dynamic_configuration import is_on
 from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
 from keyplan.apps.patroni.readable import readable, readable_of
 from keyplan.apps.patroni.records import InstanceState, Member, Operation
@@ -147,6 +148,8 @@ class NodeView(Struct, frozen=True):
     address: str
     lag_bytes: int | None
     report: str
+    timeline: int | None
+    is_restart_pending: Annotated[bool, Schema("Patroni says that a setting waits for its restart.")]
 
 
 class ClusterView(Struct, frozen=True):
@@ -156,7 +159,9 @@ class ClusterView(Struct, frozen=True):
     instance: str
     plan_id: str
     port: int | None
+    replica_port: int | None
     leader: str
+    is_paused: bool
     nodes: list[NodeView]
     operation: str
     message: str
@@ -196,7 +201,9 @@ def _cluster(broker: Broker, instance: str, alive: set[str]) -> ClusterView:
         instance,
         state.plan_id if state is not None else "",
         readable_of(broker.allocations, instance, note),
+        readable_of(broker.replica_ports, instance, note),
         leader,
+        is_on((readable_of(broker.configurations, instance, note) or {}).get("pause")),
         nodes,
         f"{operation.kind} {operation.status}".strip(),
         operation.message,
@@ -220,4 +227,6 @@ def _node(
         address=(member.address or "") if member is not None else "",
         lag_bytes=lag,
         report=report.state if report is not None else "",
+        timeline=member.timeline if member is not None else None,
+        is_restart_pending=member is not None and is_on(member.unknown.get("pending_restart")),
     )

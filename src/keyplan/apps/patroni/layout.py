@@ -6,6 +6,7 @@ Records are in records.py.
 
 from typing import Annotated, Final, NamedTuple
 
+from keyplan.apps.patroni.event_records import Event, SeenCluster
 from keyplan.apps.patroni.records import (
     Binding,
     Cell,
@@ -23,7 +24,7 @@ from keyplan.apps.patroni.records import (
     StoreIdentity,
     Sync,
 )
-from keyplan.codec import Decimal, Text
+from keyplan.codec import Decimal, Text, TimestampText
 from keyplan.layout import Counter, Index, Layout, Table, Unique, Waiver
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "STORE_IDENTITY",
     "BindingKey",
     "Broker",
+    "EventKey",
     "MemberKey",
     "NodeKey",
     "OrderKey",
@@ -80,6 +82,14 @@ class BindingKey(NamedTuple):
 
     instance: str
     binding: str
+
+
+class EventKey(NamedTuple):
+    """Something that happened to a cluster: when, in nanoseconds of Unix time by the clock of who noted it, and which."""
+
+    cluster: str
+    at: Annotated[int, TimestampText()]
+    id: Annotated[str, Text(bytes_max=8)]
 
 
 # Why no bounds below the 255 bytes of every name: these keys are written by others, and a key that is read must have a meaning.
@@ -283,4 +293,16 @@ class Broker(Layout, root="/"):
         key=BindingKey,
         value=Binding,
         note="3.2: a binding and its role in PostgreSQL; hidden from v2's lists because of its password",
+    )
+    events = Table(
+        "_broker/events/{cluster}/{at}/{id}",
+        key=EventKey,
+        value=Event,
+        note="what happened to a cluster, in the commit of what it tells; the newest hundred of each, a day longer than it",
+    )
+    seen_clusters = Table(
+        "_broker/seen/{cluster}",
+        key=str,
+        value=SeenCluster,
+        note="what a cluster was last seen as, so that of several brokers one writes the event of a change",
     )

@@ -1,6 +1,7 @@
-"""Figures of clusters, operations and routers for Prometheus, on the server's /metrics. Labels take few values, and no ids.
+"""Figures of clusters, operations and routers for Prometheus, on the server's /metrics.
 
-Gauges are read from one state of the store whenever somebody asks for them; operations are counted as this broker ends them.
+Labels take few values, but for the figures of each cluster and member, which are bounded. Gauges are read from one state of the
+store whenever somebody asks for them; operations and events are counted as this broker ends and notes them.
 """
 
 from collections import Counter as Tally
@@ -13,17 +14,21 @@ from prometheus_client.registry import Collector
 
 from keyplan.apps.patroni.actions import ActionKind
 from keyplan.apps.patroni.clusters import RUNNING, ClusterView, clusters
+from keyplan.apps.patroni.event_records import EventKind
 from keyplan.apps.patroni.layout import Broker
-from keyplan.apps.patroni.operations import IN_PROGRESS
+from keyplan.apps.patroni.operations import FAILED, IN_PROGRESS
 from keyplan.apps.patroni.ports import PortRange
 from keyplan.apps.patroni.readable import readable
 from keyplan.apps.patroni.records import Operation
 from keyplan.errors import KeyplanError
 from keyplan.store import Store
 
-__all__ = ["ClusterFigures", "OperationMeters"]
+__all__ = ["OWN_FIGURES_MAX", "ClusterFigures", "EventMeters", "OperationMeters"]
 
 _KINDS: Final = ("provision", "update", "deprovision", *ActionKind)
+OWN_FIGURES_MAX: Final = 500
+"""Of how many clusters, the first by name, each has figures of its own. Why bounded: a scrape keeps every one of them apart."""
+
 _SECONDS: Final = (1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 900.0)
 
 
@@ -51,6 +56,24 @@ class OperationMeters:
         self._seconds.labels(operation.kind).observe(max(0.0, operation.ended_at - operation.begun_at))
 
 
+class EventMeters:
+    """What this broker has seen happen to clusters. Of several brokers, one counts each event."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._seen = Counter(
+            "keyplan_patroni_events",
+            "Changes of leaders and members that this broker has noted.",
+            ("kind",),
+            registry=registry,
+        )
+        for kind in (EventKind.LEADER_CHANGED, EventKind.LEADER_LOST, EventKind.MEMBER_ASTRAY, EventKind.MEMBER_BACK):
+            self._seen.labels(kind)
+
+    def noted(self, kind: EventKind) -> None:
+        """An event was noted here."""
+        self._seen.labels(kind).inc()
+
+
 class ClusterFigures(Collector):
     """What the store says now. Register it; reading blocks, and a store that cannot be read is a figure as well."""
 
@@ -75,6 +98,7 @@ class ClusterFigures(Collector):
             views = list(clusters(broker))
             return [
                 *_of_clusters(views),
+                *_of_each_cluster(broker, views),
                 *_of_operations(broker),
                 *_of_places(broker, self._ports),
                 *_of_routers(broker),
@@ -101,6 +125,30 @@ def _of_clusters(views: list[ClusterView]) -> Iterator[Metric]:
     yield _gauge("replication_lag_bytes_max", "How far the member that is behind most is behind its leader.", lag)
 
 
+def _of_each_cluster(broker: Broker, views: list[ClusterView]) -> Iterator[Metric]:
+    yield _gauge(
+        "clusters_without_own_figures", "Clusters beyond the first by name.", max(0, len(views) - OWN_FIGURES_MAX)
+    )
+    has_leader = _own("cluster_has_leader", "1 when somebody leads the cluster.")
+    timeline = _own("cluster_timeline", "The timeline of the cluster's leader: every promotion begins another.")
+    event = _own("cluster_last_event_timestamp_seconds", "When the newest event of the cluster was noted.")
+    lag = _own("member_lag_bytes", "How far a member is behind its leader.", "member")
+    for view in views[:OWN_FIGURES_MAX]:
+        has_leader.add_metric((view.instance,), float(bool(view.leader)))
+        for key in broker.events.keys(view.instance, limit=1, reverse=True):
+            event.add_metric((view.instance,), key.at / 1e9)
+        for node in view.nodes:
+            if node.name == view.leader and node.timeline is not None:
+                timeline.add_metric((view.instance,), node.timeline)
+            if node.lag_bytes is not None:
+                lag.add_metric((view.instance, node.name), node.lag_bytes)
+    yield from (has_leader, timeline, event, lag)
+
+
+def _own(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"keyplan_patroni_{name}", text, labels=("cluster", *labels))
+
+
 def _of_operations(broker: Broker) -> Iterator[Metric]:
     under_way = list(broker.operations_by_status.keys(IN_PROGRESS))
     kinds = Tally(operation.kind for _, operation in readable(broker.operations_by_status.rows(IN_PROGRESS)))
@@ -109,6 +157,8 @@ def _of_operations(broker: Broker) -> Iterator[Metric]:
     for kind in _KINDS:
         begun.add_metric((kind,), kinds[kind])
     yield begun
+    failed = sum(1 for _ in broker.operations_by_status.keys(FAILED))
+    yield _gauge("instances_with_failed_operation", "Instances whose last operation has failed.", failed)
     yield _gauge("operations_unclaimed", "Operations under way that no broker works on.", unclaimed)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Final, TypeVar
 
+from keyplan.apps.patroni.events import EventLog
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.operations import IN_PROGRESS, SUCCESS, note_progress
 from keyplan.apps.patroni.records import Operation, Step
@@ -69,6 +70,7 @@ class OperationProgress:
         self.latest = Broker(store)
         self.instance = instance
         self.waits = waits
+        self.events = EventLog(store, clock)
         self._operation = operation
         self._broker = broker
         self._stop = stop
@@ -136,6 +138,7 @@ class OperationProgress:
                 state.parameters = operation.parameters
                 broker.instances.put(self.instance, state)
             self._save(broker, operation)
+            self.events.ended(broker, self.instance, operation, is_success=status == SUCCESS)
             # Why here: whoever sees the end finds nobody at work any more.
             broker.claims.delete(self.instance)
             return operation

@@ -11,6 +11,7 @@ from uuid import uuid4
 from keyplan.apps.patroni.catalog import Plan
 from keyplan.apps.patroni.cluster_login import new_store_credentials
 from keyplan.apps.patroni.clusters import cell_loads
+from keyplan.apps.patroni.events import EventLog
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.ports import PortAllocator
 from keyplan.apps.patroni.records import Credentials, InstanceState, Operation, OperationInfo, Step
@@ -32,6 +33,7 @@ __all__ = [
     "new_operation",
     "note_progress",
     "refuse_unusable",
+    "write_begun",
 ]
 
 IN_PROGRESS: Final = "in-progress"
@@ -95,6 +97,7 @@ class Beginnings:
         self._callbacks = callbacks
         self._ports = ports
         self._clock = clock
+        self._events = EventLog(store, clock)
         self._may_share_cells = may_share_cells
         # Why: every provision writes the next port; those of one process need not race each other for it.
         self._turn = Lock()
@@ -122,10 +125,9 @@ class Beginnings:
             begun.plan_id, begun.node_count, begun.cells = wanted.plan.id, wanted.node_count, wanted.cells
             port = self._ports.allocate_in(binding, instance)
             self._ports.allocate_reads_in(binding, instance, port)
-            state = self._new_state(instance, wanted, port, begun)
+            state = self._new_state(instance, wanted, port)
             self._take_over(state, source)
-            broker.instances.insert(instance, state)
-            broker.operations.put(instance, begun)
+            write_begun(broker, instance, state, begun, self._events)
             return begun, False
 
         with self._turn:
@@ -151,10 +153,9 @@ class Beginnings:
             begun.plan_id, begun.node_count = plan.id, plan.node_count
             port = self._ports.allocate_in(binding, instance, data.allocated_port)
             self._ports.allocate_reads_in(binding, instance, port)
-            state = self._new_state(instance, wanted, port, begun)
+            state = self._new_state(instance, wanted, port)
             self._take_over(state, data)
-            broker.instances.insert(instance, state)
-            broker.operations.put(instance, begun)
+            write_begun(broker, instance, state, begun, self._events)
             return begun
 
         with self._turn:
@@ -200,8 +201,8 @@ class Beginnings:
             raise RefusedError(409, "the instance could not be made; delete it before it is asked for again")
         return operation, True
 
-    def _new_state(self, instance: str, wanted: Wanted, port: int, operation: Operation) -> InstanceState:
-        state = InstanceState(
+    def _new_state(self, instance: str, wanted: Wanted, port: int) -> InstanceState:
+        return InstanceState(
             instance_id=instance,
             service_id=wanted.service_id,
             plan_id=wanted.plan.id,
@@ -218,8 +219,6 @@ class Beginnings:
             parameters=wanted.parameters,
             created_at=self._clock.wall(),
         )
-        note_progress(state, operation)
-        return state
 
     def update(
         self, instance: str, service_id: str, plan: Plan | None, parameters: dict[str, Any], *, may_wait: bool
@@ -248,9 +247,7 @@ class Beginnings:
                 self._clock, "update", steps or [Step(kind="wait_leader")], {**state.parameters, **parameters}
             )
             begun.plan_id, begun.node_count, begun.cells = plan_id, node_count, cells
-            broker.operations.put(instance, begun)
-            note_progress(state, begun)
-            broker.instances.put(instance, state)
+            write_begun(broker, instance, state, begun, self._events)
             return begun
 
         return self._store.run(work)
@@ -288,9 +285,7 @@ class Beginnings:
                 Step(kind="remove", node=node) for node in sorted(nodes, key=lambda name: (name == leader, name))
             ]
             begun = new_operation(self._clock, "deprovision", [*removals, Step(kind="erase")], {})
-            broker.operations.put(instance, begun)
-            note_progress(state, begun)
-            broker.instances.put(instance, state)
+            write_begun(broker, instance, state, begun, self._events)
             return begun
 
         return self._store.run(work)
@@ -313,6 +308,14 @@ def new_operation(clock: Clock, kind: str, steps: list[Step], parameters: dict[s
         parameters=parameters,
         begun_at=clock.wall(),
     )
+
+
+def write_begun(broker: Broker, instance: str, state: InstanceState, operation: Operation, events: EventLog) -> None:
+    """Write an operation that begins, with the event that it did: all that a transaction needs to begin one of an instance."""
+    broker.operations.put(instance, operation)
+    note_progress(state, operation)
+    broker.instances.put(instance, state)
+    events.begun(broker, instance, operation)
 
 
 def is_usable_after(operation: Operation | None) -> bool:

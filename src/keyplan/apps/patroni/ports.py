@@ -6,9 +6,12 @@ The document's `/routing/nextport` and `/routing/allocation/{instance}`, with an
 from itertools import chain
 from typing import Final, NamedTuple
 
+from keyplan.apps.patroni.event_records import EventKind
+from keyplan.apps.patroni.events import EventLog
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.readable import readable
 from keyplan.apps.patroni.refusals import NoPortsLeftError, RefusedError
+from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import CommitConflictError, InvalidInputError
 from keyplan.layout import Binding
 from keyplan.store import Store
@@ -49,11 +52,19 @@ def reads_of(text: str, ports: PortRange) -> int:
 class PortAllocator:
     """Hands out the ports of a range; any number of them, in brokers and routers, may work on one store."""
 
-    def __init__(self, store: Store, ports: PortRange = PORTS_DEFAULT, *, reads_first: int | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        ports: PortRange = PORTS_DEFAULT,
+        *,
+        reads_first: int | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         """`reads_first` is the first of the ports that lead to replicas, one for each port of the range, or None."""
         self._store = store
         self._ports = ports
         self._reads_first = reads_first
+        self._events = EventLog(store, clock)
 
     def allocate(self, instance: str) -> int:
         """Return the instance's port: the one that it has, or the next one. One commit. Raises NoPortsLeftError."""
@@ -95,6 +106,7 @@ class PortAllocator:
             # Why: the proposal was read beside the transaction, whose state is older: that is a race, lost and run again.
             raise CommitConflictError(failed=())
         broker.allocations.insert(instance, port)
+        self._events.note(broker, instance, EventKind.PORT_GIVEN, f"port {port}")
         if port >= following:
             broker.next_port.advance_to(port + 1)
         return port

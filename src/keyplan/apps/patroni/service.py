@@ -11,8 +11,9 @@ from keyplan.apps.patroni.admin_routes import Administration, Recreations
 from keyplan.apps.patroni.broker_bindings import Bindings, RouterAddress
 from keyplan.apps.patroni.broker_loop import BrokerLoop
 from keyplan.apps.patroni.catalog import BUILT_IN_CATALOG, read_catalog
+from keyplan.apps.patroni.cluster_observer import ClusterObserver
 from keyplan.apps.patroni.layout import Broker
-from keyplan.apps.patroni.metrics import ClusterFigures, OperationMeters
+from keyplan.apps.patroni.metrics import ClusterFigures, EventMeters, OperationMeters
 from keyplan.apps.patroni.operation_progress import Waits
 from keyplan.apps.patroni.operations import Beginnings
 from keyplan.apps.patroni.osb_edge import CONTRACT, BrokerResponder
@@ -111,7 +112,7 @@ def build(context: ServiceContext) -> Service:
     principals = None if context.access.policy is None else ClusterPrincipals(store)
     beginnings = Beginnings(
         store,
-        PortAllocator(store, settings.ports, reads_first=reads_first),
+        PortAllocator(store, settings.ports, reads_first=reads_first, clock=context.clock),
         context.clock,
         may_share_cells=settings.cells == "shared",
         gives_logins=principals is not None,
@@ -128,6 +129,7 @@ def build(context: ServiceContext) -> Service:
         callbacks=callbacks,
         on_ended=OperationMeters(context.metrics).ended,
     )
+    observer = ClusterObserver(store, context.clock, on_noted=EventMeters(context.metrics).noted)
     context.metrics.register(ClusterFigures(store, settings.ports))
     broker = ServiceBroker(
         store,
@@ -152,9 +154,11 @@ def build(context: ServiceContext) -> Service:
         # Why first: nodes that ask as soon as the server answers are known.
         async with _followed(principals, context):
             loop.start()
+            observer.start()
             try:
                 yield
             finally:
+                await context.run(observer.stop)
                 await context.run(loop.stop)
 
     return Service(
