@@ -34,6 +34,7 @@ class PaperCluster:
         self.asked: list[str] = []
         self.on_asked: Callable[[], None] = lambda: None
         self.on_pause: Callable[[], None] = lambda: None
+        self.waits = Waits(step_seconds_max=0.1, look_seconds=0.01, switch_again_seconds=0.02)
         self.broker.instances.put("f1", InstanceState(instance_id="f1"))
         for node in ("a", "b", "c"):
             self.broker.nodes.put(NodeKey("f1", node), f"cell-{node}")
@@ -72,7 +73,7 @@ class PaperCluster:
             catalog=BUILT_IN_CATALOG,
             stop=_Stop(self),
             clock=SYSTEM_CLOCK,
-            waits=Waits(step_seconds_max=0.1, look_seconds=0.01, switch_again_seconds=0.02),
+            waits=self.waits,
         ).run()
 
     def removed(self) -> list[str]:

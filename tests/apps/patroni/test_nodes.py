@@ -23,6 +23,7 @@ from keyplan.apps.patroni.node_ports import PortRange
 from keyplan.apps.patroni.node_process import Node, found_nodes
 from keyplan.apps.patroni.processes import Running, Spawned
 from keyplan.errors import InvalidInputError
+from keyplan.testing import FakeClock
 from tests.servers.etcd import free_port
 from tests.servers.patroni import until
 
@@ -267,3 +268,16 @@ def test_a_node_whose_user_the_machine_has_lost_keeps_no_other_from_being_found(
     found = found_nodes(tmp_path, host)
     assert [node.folder.name for node in found.nodes] == ["n2"]
     assert "no-such-user-here" in found.damaged["n1"]
+
+
+def test_a_node_says_how_large_its_data_are_and_measures_them_now_and_then(tmp_path: Path) -> None:
+    clock = FakeClock()
+    node = Node(tmp_path / "n1", PLAN, Host(Path("/usr/bin"), "", Path()), clock)
+    assert node.data_bytes() == 0
+    data = tmp_path / "n1" / "home" / "data"
+    (data / "base").mkdir(parents=True)
+    (data / "base" / "1").write_text("rows")
+    (data / "elsewhere").symlink_to("/usr")
+    assert node.data_bytes() == 0
+    clock.advance(10)
+    assert node.data_bytes() == len("rows") + len("/usr")

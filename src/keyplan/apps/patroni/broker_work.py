@@ -9,6 +9,7 @@ from threading import Event
 from typing import Final
 from uuid import uuid4
 
+from keyplan.apps.patroni.bootstraps import take_initialize_away
 from keyplan.apps.patroni.catalog import Catalog
 from keyplan.apps.patroni.cluster_login import with_logins
 from keyplan.apps.patroni.cluster_steps import ClusterSteps
@@ -58,6 +59,8 @@ class OperationWork:
         self._steps: dict[str, Callable[[Step], None]] = {
             "add": self._add,
             "remove": self._remove,
+            "discard": self._discard,
+            "begin_again": self._begin_again,
             "copy": self._copy,
             "keep_data": self._keep_data,
             **self._cluster.steps,
@@ -81,7 +84,7 @@ class OperationWork:
                     return self._erase()
                 self._steps[step.kind](step)
         except StepFailedError as error:
-            return self._progress.ended(FAILED, str(error))
+            return self._progress.ended(FAILED, str(error), partial(_without_added, self._instance))
 
     # ---- nodes ---------------------------------------------------------------------------------------------------------
 
@@ -150,14 +153,31 @@ class OperationWork:
             # Invariant: of a cluster that stays no node goes before all that stay follow a leader that stays. A member that is
             # being rewound loses what it is rewound from otherwise, and who has taken over may be the only one with everything.
             self._cluster.hand_over(node)
-            self._progress.until(partial(self._cluster.missing_without, node), self._waits.step_seconds_max)
+            still = partial(self._cluster.missing_without, node)
+            self._progress.until(still, self._waits.step_seconds_max, self._cluster.positions)
         key = NodeKey(self._instance, node)
+        self._end(key)
+        self._progress.complete(lambda broker: _removed(broker, key))
+
+    def _end(self, key: NodeKey) -> None:
+        """Order the removal of a node, and wait until its cell has removed it, or is dead."""
         cell = self._latest.nodes.get(key) or self._latest.node_intents.get(key)
         if cell is not None:
             self._progress.commit(lambda broker, _operation: _order_removal(broker, key, cell))
             is_placed = self._latest.nodes.exists(key)
-            self._progress.until(lambda: self._remains(cell, node, is_placed=is_placed), self._waits.step_seconds_max)
+            remains = partial(self._remains, cell, key.node, is_placed=is_placed)
+            self._progress.until(remains, self._waits.step_seconds_max)
+
+    def _discard(self, step: Step) -> None:
+        """Remove a node of a cluster that never was: it has data that were not completed, and nobody follows it."""
+        key = NodeKey(self._instance, step.node)
+        if self._latest.leaders.exists(self._instance):
+            raise StepFailedError(f"{self._latest.leaders.get(self._instance)} has come to lead; ask for it again")
+        self._end(key)
         self._progress.complete(lambda broker: _removed(broker, key))
+
+    def _begin_again(self, step: Step) -> None:
+        self._progress.complete(lambda broker: take_initialize_away(broker, self._instance, step.mark))
 
     def _chosen(self, broker: Broker, operation: Operation) -> str:
         """Choose a node to remove and write it into the step: not the leader, unless it is alone.
@@ -230,6 +250,26 @@ class OperationWork:
             return operation
 
         return self._progress.commit(erased)
+
+
+def _without_added(instance: str, broker: Broker, operation: Operation) -> str:
+    """Order the removal of the node that a move has added, where it fails; return what becomes of it, in words.
+
+    Why of moves alone: an update that is asked for again counts on what there is, and a move would add another node.
+    """
+    if operation.kind != "move":
+        return ""
+    added, former = (next(step.node for step in operation.steps if step.kind == kind) for kind in ("add", "remove"))
+    key = NodeKey(instance, added)
+    cell = broker.nodes.get(key) or broker.node_intents.get(key)
+    if cell is None:
+        return ""
+    begun = [step.kind for step in operation.steps[: operation.completed_steps + 1]]
+    if "remove" in begun or broker.leaders.get(instance) == added:
+        return f"; the new node {added} stays on cell {cell}, and so does {former} unless its cell has removed it"
+    _order_removal(broker, key, cell)
+    _removed(broker, key)
+    return f"; the new node {added} is removed again from cell {cell}"
 
 
 def _placed(key: NodeKey, cell: str, broker: Broker) -> None:

@@ -297,7 +297,9 @@ class CellAgent:
         report = NodeReport(instance=node.plan.instance, address=node.address)
         if node.is_ready:
             report.state = "running"
-        elif node.process is None and node.starts > 1:
+            return report
+        report.data_bytes = node.data_bytes()
+        if node.process is None and node.starts > 1:
             report.state = "failed"
             report.message = "Patroni ends by itself; its log is in the cell's folder"
         return report

@@ -61,7 +61,10 @@ def examine(
     store: StoreOption = None,
     is_mending: Annotated[
         bool,
-        typer.Option("--mend", help="Show and remove stale registrations and orders, orphan nodes and lost ports."),
+        typer.Option(
+            "--mend",
+            help="Show and remove stale registrations and orders, orphan nodes, lost ports and hung bootstraps.",
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --mend: do not ask.")] = False,
     as_json: JsonOption = False,

@@ -8,10 +8,12 @@ from functools import partial
 from typing import Any, Final
 
 from keyplan.apps.patroni import patroni_rest
-from keyplan.apps.patroni.clusters import RUNNING, leader_of, members_astray
+from keyplan.apps.patroni.bootstraps import BootstrapWatch
+from keyplan.apps.patroni.clusters import RUNNING, leader_of, member_of, members_astray
 from keyplan.apps.patroni.layout import Broker, MemberKey, OrderKey
-from keyplan.apps.patroni.operation_progress import OperationProgress, StepFailedError
+from keyplan.apps.patroni.operation_progress import OperationProgress, Patience, StepFailedError
 from keyplan.apps.patroni.patroni_rest import PatroniRefusedError
+from keyplan.apps.patroni.readable import readable_of
 from keyplan.apps.patroni.records import Credentials, Member, Step
 from keyplan.engine import SYSTEM_CLOCK
 
@@ -44,9 +46,37 @@ class ClusterSteps:
 
     # ---- waiting --------------------------------------------------------------------------------------------------------
 
-    def _wait_members(self, _step: Step) -> None:
-        self._progress.until(self._missing_members, self._progress.waits.step_seconds_max)
-        self._progress.complete()
+    def _wait_members(self, step: Step) -> None:
+        watch = BootstrapWatch(self._progress) if self._progress.current().kind == "provision" else None
+
+        def problem() -> str:
+            missing = self._missing_members()
+            if not missing or watch is None:
+                return missing
+            hung = watch.look()
+            return "" if watch.is_cancelled() else hung or missing
+
+        self._progress.until(problem, self._progress.waits.step_seconds_max, self.positions)
+        if self._progress.current().steps[self._progress.current().completed_steps].kind == step.kind:
+            self._progress.complete()
+
+    def positions(self) -> dict[str, int]:
+        """Return how far the members have come that cannot be counted on yet: the bytes of their data, the WAL that they have.
+
+        Why not of the others: a healthy cluster's grow all the time.
+        """
+        found: dict[str, int] = {}
+        with self._progress.store.snapshot() as state:
+            broker = Broker(state)
+            placed = {key.node: cell for key, cell in broker.nodes.list(self._instance)}
+            for node in members_astray(broker, self._instance, sorted(placed)):
+                member, report = (
+                    member_of(broker, self._instance, node),
+                    readable_of(broker.reports, OrderKey(placed[node], node)),
+                )
+                found[f"{node} bytes"] = report.data_bytes if report is not None else 0
+                found[f"{node} WAL"] = (member.xlog_location if member is not None else None) or 0
+        return found
 
     def _missing_members(self) -> str:
         """Return which members cannot be counted on: all that stay must follow; those that the operation removes need not."""
@@ -60,11 +90,17 @@ class ClusterSteps:
             leader = broker.leaders.get(self._instance)
             others = sorted({key.member for key in broker.members.keys(self._instance)} - placed.keys())
             reports = [broker.reports.get(OrderKey(placed[node], node)) for node in staying]
+            absent = {node for node in astray if not broker.members.exists(MemberKey(self._instance, node))}
+            dead = sorted({placed[node] for node in absent if not broker.cells.exists(placed[node])})
+            is_reached = any(True for _ in broker.members.keys(self._instance, limit=1))
         # Why so many: those are the first that a step chooses whose node is not named yet.
         if len(astray) <= removals.count("") and leader not in astray and not others:
             return ""
         faults = [f"{node}: {problem}" for node, problem in astray.items()]
         faults += [report.message for report in reports if report is not None and report.state == "failed"]
+        faults += [f"cell {cell} is not alive" for cell in dead]
+        if not is_reached:
+            faults.append("no node has reached its store through its gateway")
         if others:
             faults.append(f"others run too: {', '.join(others)}")
         return "; ".join([f"{len(staying) - len(astray)} of {len(staying)} members can be counted on", *faults])
@@ -197,10 +233,10 @@ class ClusterSteps:
     ) -> None:
         """Wait until `problem` is empty. Meanwhile ask, every few seconds, where nothing hinders; each tells what is wrong."""
         waits = self._progress.waits
-        give_up = SYSTEM_CLOCK.monotonic() + waits.step_seconds_max
+        patience = Patience(waits.step_seconds_max, self.positions)
         next_try, refusal = 0.0, ""
         while text := problem():
-            if SYSTEM_CLOCK.monotonic() > give_up:
+            if patience.is_over():
                 raise StepFailedError(refusal or text)
             if found := hindered():
                 refusal = found

@@ -7,8 +7,9 @@ import shlex
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from keyplan.apps.patroni.bootstraps import hung_bootstrap, take_initialize_away
 from keyplan.apps.patroni.clusters import Advertised, advertised_addresses, belonging_of, member_of, members_astray
 from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
 from keyplan.apps.patroni.operations import IN_PROGRESS
@@ -34,6 +35,7 @@ class FaultKind(StrEnum):
     NEXT_PORT_BEHIND = "next-port-behind"  # the next allocation mends it
     PORT_INDEX_WRONG = "port-index-wrong"
     NO_LEADER = "no-leader"
+    HUNG_BOOTSTRAP = "hung-bootstrap"  # takes `initialize` away, so that a node begins anew
     LEADER_WITHOUT_MEMBER = "leader-without-member"
     UNKNOWN_MEMBER = "unknown-member"
     MEMBER_ASTRAY = "member-astray"
@@ -50,9 +52,10 @@ MENDABLE = frozenset(
         FaultKind.ORPHAN_NODE,
         FaultKind.STALE_ORDER,
         FaultKind.LOST_PORT,
+        FaultKind.HUNG_BOOTSTRAP,
     }
 )
-"""The kinds that `mend` removes."""
+"""The kinds that `mend` removes something of."""
 
 
 class Fault(NamedTuple):
@@ -67,9 +70,7 @@ def diagnose(store: Store) -> list[Fault]:
     """Return everything that is wrong, by kind and subject, as of one state."""
     with store.snapshot() as state:
         broker = Broker(state)
-        found = [
-            fault for part in (_registrations, _nodes, _orders, _ports, _clusters, _damaged) for fault in part(broker)
-        ]
+        found = [fault for part in _QUESTIONS for fault in part(broker)]
     return sorted(set(found))
 
 
@@ -88,6 +89,11 @@ def mend(store: Store, fault: Fault) -> bool:
                 return False
             broker.allocations.delete(fault.subject)
             return True
+        if fault.kind is FaultKind.HUNG_BOOTSTRAP:
+            with store.snapshot() as state:
+                hung = hung_bootstrap(Broker(state), fault.subject)
+            is_mendable = hung is not None and not hung.held and not hung.unfinished
+            return is_mendable and take_initialize_away(broker, fault.subject, "")
         if fault.kind is FaultKind.ORPHAN_NODE:
             return _mend_node(broker, NodeKey(*fault.subject.split("/", 1)))
         if fault.kind is FaultKind.STALE_ORDER:
@@ -280,6 +286,24 @@ def _ports(broker: Broker) -> Iterator[Fault]:
         yield Fault(FaultKind.NEXT_PORT_BEHIND, "nextport", f"port {following} is allocated already")
 
 
+def _bootstraps(broker: Broker) -> Iterator[Fault]:
+    for instance in list(broker.initializations.keys()):
+        try:
+            hung = hung_bootstrap(broker, instance)
+        except CorruptionError:
+            continue
+        operation = readable_of(broker.operations, instance, _ignore)
+        if hung is None:
+            continue
+        if operation is not None and operation.status == IN_PROGRESS:
+            remedy = "the operation cancels it within a minute, and lets a node begin again"
+        elif hung.held or hung.unfinished:
+            remedy = "stop its nodes, remove their data, then its keys by `patronictl remove`; an instance is deleted"
+        else:
+            remedy = "`keyplan patroni doctor --mend` lets a node begin again"
+        yield Fault(FaultKind.HUNG_BOOTSTRAP, instance, f"{hung.text}; where that lasts, {remedy}")
+
+
 def _clusters(broker: Broker) -> Iterator[Fault]:
     for instance, leader in readable(broker.leaders.rows(), _ignore):
         if not broker.members.exists(MemberKey(instance, leader)):
@@ -321,6 +345,9 @@ def _damaged(broker: Broker) -> Iterator[Fault]:
         if name != "allocations":  # Why: those are BAD_PORT.
             deque(readable(view.rows(), note), maxlen=0)
     yield from found
+
+
+_QUESTIONS: Final = (_registrations, _nodes, _orders, _ports, _bootstraps, _clusters, _damaged)
 
 
 def _remedy(table: str, key: object, error: CorruptionError) -> str:

@@ -49,6 +49,11 @@ _LOOK_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _POSTMASTER_BYTES_MAX: Final = 4_096
 """Why: eight lines, of which one is a path."""
 
+_MEASURE_SECONDS: Final = 10.0
+"""Why: each is a walk through its folder, and a write into the store."""
+_FILES_MAX: Final = 500_000
+"""Why: about a second's work. What has more files counts by the first of them."""
+
 _STEADY_SECONDS: Final = 60.0
 """A node that ran for so long has not failed at its start."""
 
@@ -67,6 +72,8 @@ class Node:
         self._may_start_at = clock.monotonic()
         self._ends_by = 0.0
         self._told_to_end: Running | None = None
+        self._data_bytes = 0
+        self._measured_at = -_MEASURE_SECONDS
 
     @property
     def address(self) -> str:
@@ -114,6 +121,13 @@ class Node:
         finally:
             os.close(descriptor)
         return content.decode(errors="replace").splitlines()
+
+    def data_bytes(self) -> int:
+        """Return how large its data are, as of some seconds ago: what grows while they are copied from the leader."""
+        now = self._clock.monotonic()
+        if now - self._measured_at >= _MEASURE_SECONDS:
+            self._measured_at, self._data_bytes = now, _bytes_below(self._home / "data")
+        return self._data_bytes
 
     @property
     def starts(self) -> int:
@@ -255,6 +269,21 @@ class Node:
         for process in strays:
             process.send(signal.SIGKILL)
         return bool(strays)
+
+
+def _bytes_below(folder: Path) -> int:
+    """Return the sizes of the files below a folder together; links are not followed, and what goes meanwhile has none."""
+    total, count, folders = 0, 0, [str(folder)]
+    # Trap: what a cluster makes may be nested deeper than Python can call, and may have no end.
+    while folders and count < _FILES_MAX:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                count += 1
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                else:
+                    total += entry.stat(follow_symlinks=False).st_size
+    return total
 
 
 def _clear(folder: Path) -> None:

@@ -16,13 +16,29 @@ from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.layout import Binding
 from keyplan.store import Store
 
-__all__ = ["STEP_TITLES", "OperationProgress", "StepFailedError", "StoppedError", "SupersededError", "Waits"]
+__all__ = [
+    "STEP_TITLES",
+    "OperationProgress",
+    "Patience",
+    "StepFailedError",
+    "StoppedError",
+    "SupersededError",
+    "Waits",
+]
 
 R = TypeVar("R")
+
+Positions = Callable[[], Mapping[str, int]]
+"""How far what is waited for has come, as numbers that grow, by name."""
+
+_WAIT_SECONDS_MAX: Final = 7 * 86_400.0
+"""Why: terabytes are copied in days, and what grows for ever is no copy."""
 
 STEP_TITLES: Final[Mapping[str, str]] = {
     "add": "add a node",
     "remove": "remove a node",
+    "discard": "remove a node whose data were not completed",
+    "begin_again": "let the cluster begin again",
     "wait_members": "wait for all members",
     "wait_leader": "wait for the leader",
     "switch": "hand over the lead",
@@ -52,12 +68,40 @@ class StepFailedError(Exception):
 
 @dataclass(frozen=True)
 class Waits:
-    """How long steps wait, in seconds, and how often they look."""
+    """How long steps wait, in seconds, and how often they look. What comes nearer, as a copy, is waited for longer."""
 
     step_seconds_max: float = 300.0
     cell_seconds_max: float = 30.0
     look_seconds: float = 0.25
     switch_again_seconds: float = 5.0
+    hang_seconds: float = 15.0
+    """Why 15: nodes take a turn every five or ten seconds, and the member of one that died goes with its TTL of 20 or 30."""
+
+
+class Patience:
+    """When a wait is given up: when nothing has come nearer for so many seconds; after a week in any case.
+
+    `positions` are numbers by name, of which only what was never so large counts: what fails and begins anew, again and again,
+    comes no nearer.
+    """
+
+    def __init__(self, seconds_max: float, positions: Positions = dict) -> None:
+        self._seconds_max = seconds_max
+        self._positions = positions
+        self._furthest = dict(positions())
+        self._ends_at = SYSTEM_CLOCK.monotonic() + _WAIT_SECONDS_MAX
+        self._give_up = SYSTEM_CLOCK.monotonic() + seconds_max
+
+    def is_over(self) -> bool:
+        """Tell whether to give up."""
+        now = SYSTEM_CLOCK.monotonic()
+        if now <= self._give_up:
+            return False
+        # Why only now: who looks many times a second need not read what has not to be known yet.
+        nearer = {name: at for name, at in self._positions().items() if at > self._furthest.get(name, 0)}
+        self._furthest |= nearer
+        self._give_up = now + self._seconds_max
+        return not nearer or now > self._ends_at
 
 
 class OperationProgress:
@@ -126,12 +170,16 @@ class OperationProgress:
 
         self.commit(told)
 
-    def ended(self, status: str, message: str) -> Operation:
-        """Write down the end of the operation, and what the instance is once it has succeeded. Return the operation."""
+    def ended(self, status: str, message: str, also: Callable[[Broker, Operation], str] = lambda *_: "") -> Operation:
+        """Write down the end of the operation, and what the instance is once it has succeeded. Return the operation.
+
+        `also` is done in the same commit, and returns what is to be said of it behind the message.
+        """
 
         def end(broker: Broker, operation: Operation) -> Operation:
+            told = f"{message}{also(broker, operation)}"
             operation.status, operation.ended_at = status, self.clock.wall()
-            operation.message = message if status == SUCCESS else f"{operation.message}: {message}"
+            operation.message = told if status == SUCCESS else f"{operation.message}: {told}"
             state = broker.instances.get(self.instance)
             if state is not None and status == SUCCESS:
                 state.plan_id, state.node_count, state.cells = operation.plan_id, operation.node_count, operation.cells
@@ -147,14 +195,14 @@ class OperationProgress:
 
     # ---- waiting -------------------------------------------------------------------------------------------------------
 
-    def until(self, problem: Callable[[], str], seconds_max: float) -> None:
-        """Wait until `problem` returns an empty text. Raises StepFailedError with the last one.
+    def until(self, problem: Callable[[], str], seconds_max: float, positions: Positions = dict) -> None:
+        """Wait until `problem` returns an empty text, and longer than `seconds_max` while a position grows.
 
-        Raises StoppedError, SupersededError.
+        Raises StepFailedError with the last text; StoppedError, SupersededError.
         """
-        give_up = SYSTEM_CLOCK.monotonic() + seconds_max
+        patience = Patience(seconds_max, positions)
         while text := problem():
-            if SYSTEM_CLOCK.monotonic() > give_up:
+            if patience.is_over():
                 raise StepFailedError(text)
             self.pause()
 

@@ -90,7 +90,8 @@ def _asked(
     log_in = httpx.BasicAuth(credentials.username, password) if password else None
     url = f"{place.scheme}://{place.netloc}{path}"
     try:
-        answer = httpx.request(method, url, json=body, auth=log_in, timeout=_SECONDS_MAX)
+        # Why not by the environment: members are reached as the router reaches them, and a proxy would get their passwords.
+        answer = httpx.request(method, url, json=body, auth=log_in, timeout=_SECONDS_MAX, trust_env=False)
     except httpx.HTTPError as error:
         raise PatroniRefusedError(f"its REST API does not answer: {type(error).__name__}") from error
     if is_status_told or answer.status_code in {200, 202} or any(text in answer.text for text in also):

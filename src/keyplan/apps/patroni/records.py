@@ -307,13 +307,15 @@ class NodeReport(Struct, kw_only=True):
 
     `state` is `starting`, `running`, `failed`, `refused` (it will not run it; nothing is left), `stopping`, or `unordered`
     (it has the node, and nobody ordered it). `message` is for people and holds no secret. `address` is the `host:port` that
-    clients of this node's PostgreSQL use.
+    clients of this node's PostgreSQL use. `data_bytes` is how large its data are while PostgreSQL takes no connections, and
+    grows while they are copied.
     """
 
     instance: str = ""
     state: str = "starting"
     message: str = ""
     address: str = ""
+    data_bytes: int = 0
 
 
 class Step(Struct, kw_only=True):
@@ -322,7 +324,8 @@ class Step(Struct, kw_only=True):
     `kind` is a word of `STEP_TITLES`. `node` is whom it concerns: of a `remove` it is empty until the step has chosen one, of a
     `copy` it is the instance whose backups are copied. `target` is who is to lead after a `switch`, the cell of a node that is
     added, `on` or `off`; empty: whichever. `mark` is what was there before the step began, and `is_asked` says that a member
-    took on what it was asked for: so whoever goes on with it sees whether it is done, and does not ask once more.
+    took on what it was asked for: so whoever goes on with it sees whether it is done, and does not ask once more. `tries`
+    counts bootstraps that hung.
     """
 
     schema_name: ClassVar[str] = "BrokerStep"
@@ -331,6 +334,7 @@ class Step(Struct, kw_only=True):
     target: str = ""
     mark: str = ""
     is_asked: bool = False
+    tries: int = 0
 
 
 class Operation(Struct, kw_only=True):

@@ -80,7 +80,9 @@ class BrokerSettings:
     cell_seconds: Annotated[float, Setting("how long a cell's answer is waited for", least=0.1, most=_SECONDS_MAX)] = (
         30.0
     )
-    step_seconds: Annotated[float, Setting("how long a step is waited for", least=0.1, most=_SECONDS_MAX)] = 300.0
+    step_seconds: Annotated[
+        float, Setting("how long a step is waited for that comes no nearer", least=0.1, most=_SECONDS_MAX)
+    ] = 300.0
 
 
 @asynccontextmanager

@@ -1,0 +1,190 @@
+"""A bootstrap that hangs is told of, cancelled and begun again; what comes nearer is waited for, and what does not is not."""
+
+import pytest
+
+from keyplan.apps.patroni import Cell, Member, MemberKey, NodeKey, NodeReport, Operation, OrderKey, Step
+from keyplan.apps.patroni.diagnosis import FaultKind, diagnose, mend
+from keyplan.apps.patroni.operation_progress import Waits
+from keyplan.apps.patroni.records import Status
+from tests.apps.patroni.paper_cluster import PaperCluster
+
+HUNG = "the bootstrap hangs: whoever holds its key `initialize` is not at work, a, b, c wait for it"
+WAIT = (Step(kind="wait_members"),)
+
+
+@pytest.fixture
+def cluster() -> PaperCluster:
+    """Three nodes that wait: whoever took the key `initialize` died before there were data."""
+    cluster = PaperCluster()
+    cluster.broker.leaders.delete("f1")
+    for name in ("a", "b", "c"):
+        wait(cluster, name)
+    cluster.broker.initializations.put("f1", "")
+    cluster.waits = Waits(step_seconds_max=5, look_seconds=0.01, hang_seconds=0.05)
+    return cluster
+
+
+def wait(cluster: PaperCluster, name: str, state: str = "stopped") -> None:
+    cluster.broker.members.put(MemberKey("f1", name), Member(role="replica", state=state), lease=cluster.lease)
+
+
+def provisioned(cluster: PaperCluster) -> Operation:
+    return cluster.carried_out(Operation(id="o", kind="provision", steps=list(WAIT)))
+
+
+def come_to_be(cluster: PaperCluster) -> None:
+    cluster.lead("a", 1)
+    for name in ("b", "c"):
+        cluster.follow(name, 1)
+
+
+def hung(cluster: PaperCluster) -> list[str]:
+    return [fault.text for fault in diagnose(cluster.store) if fault.kind is FaultKind.HUNG_BOOTSTRAP]
+
+
+def test_a_bootstrap_that_hangs_is_cancelled_and_a_node_begins_anew(cluster: PaperCluster) -> None:
+    def begin_anew() -> None:
+        if not cluster.broker.initializations.exists("f1"):
+            come_to_be(cluster)
+
+    cluster.on_pause = begin_anew
+    ended = provisioned(cluster)
+    assert (ended.status, [step.kind for step in ended.steps]) == ("success", ["begin_again", "wait_members"])
+
+
+def test_a_node_with_data_that_were_not_completed_is_made_anew(cluster: PaperCluster) -> None:
+    """As Patroni leaves one whose gateway died in initdb: its PostgreSQL runs as a standby of nobody, for ever."""
+    wait(cluster, "b", "running")
+    (fault,) = [fault for fault in diagnose(cluster.store) if fault.kind is FaultKind.HUNG_BOOTSTRAP]
+    assert (
+        "a, c wait for it, and b runs with data that were not completed; where that lasts, stop its nodes" in fault.text
+    )
+    assert not mend(cluster.store, fault)
+    for cell in ("cell-a", "cell-b", "cell-c"):
+        cluster.broker.cells.put(cell, Cell(), lease=cluster.lease)
+    new: list[str] = []
+
+    def follow_orders() -> None:
+        for key, order in list(cluster.broker.orders.list()):
+            if order.remove:
+                cluster.broker.orders.delete(key)
+            elif not cluster.broker.reports.exists(key):
+                assert not cluster.broker.initializations.exists("f1")
+                new.append(key.node)
+                cluster.broker.reports.put(key, NodeReport(instance="f1"), lease=cluster.lease)
+                come_to_be(cluster)
+                cluster.follow(key.node, 1)
+                cluster.broker.members.delete(MemberKey("f1", "b"))
+
+    cluster.on_pause = follow_orders
+    ended = provisioned(cluster)
+    assert ended.status == "success", ended.message
+    assert [step.kind for step in ended.steps] == ["discard", "begin_again", "add", "wait_members"]
+    assert sorted(key.node for key in cluster.broker.nodes.keys("f1")) == sorted(["a", "c", *new])
+
+
+def test_what_hangs_again_and_again_fails_with_what_to_do(cluster: PaperCluster) -> None:
+    def hang_again() -> None:
+        if not cluster.broker.initializations.exists("f1"):
+            cluster.broker.initializations.put("f1", "")
+
+    cluster.on_pause = hang_again
+    ended = provisioned(cluster)
+    assert (ended.status, [step.tries for step in ended.steps]) == ("failed", [0, 0, 3])
+    assert f"{HUNG}, time and again (3). Why stands in the logs of the nodes" in ended.message
+
+
+@pytest.mark.parametrize(
+    "state", ["initializing new cluster", "running custom bootstrap script", "starting", "a new word"]
+)
+def test_a_bootstrap_that_somebody_is_at_is_left_alone(cluster: PaperCluster, state: str) -> None:
+    wait(cluster, "b", state)
+    cluster.waits = Waits(step_seconds_max=0.2, look_seconds=0.01, hang_seconds=0.05)
+    assert provisioned(cluster).status == "failed"
+    assert cluster.broker.initializations.get("f1") == ""
+    assert hung(cluster) == []
+
+
+def test_a_cluster_that_was_led_once_and_one_whose_nodes_do_not_reach_the_store_hang_in_no_bootstrap(
+    cluster: PaperCluster,
+) -> None:
+    cluster.broker.statuses.put("f1", Status(optime=7))
+    assert hung(cluster) == []
+    cluster.broker.statuses.delete("f1")
+    assert hung(cluster)
+    for name in ("a", "b", "c"):
+        cluster.broker.members.delete(MemberKey("f1", name))
+    assert hung(cluster) == []
+    cluster.waits = Waits(step_seconds_max=0.1, look_seconds=0.01, hang_seconds=0.02)
+    assert "no node has reached its store through its gateway" in provisioned(cluster).message
+    assert cluster.broker.initializations.get("f1") == ""
+
+
+def test_the_doctor_tells_of_it_and_lets_a_node_begin_anew_when_it_is_asked_to(cluster: PaperCluster) -> None:
+    (fault,) = [fault for fault in diagnose(cluster.store) if fault.kind is FaultKind.HUNG_BOOTSTRAP]
+    assert fault.text == f"{HUNG}; where that lasts, `keyplan patroni doctor --mend` lets a node begin again"
+    assert mend(cluster.store, fault)
+    assert not cluster.broker.initializations.exists("f1")
+    cluster.broker.initializations.put("f1", "")
+    come_to_be(cluster)
+    assert not mend(cluster.store, fault)
+    assert cluster.broker.initializations.exists("f1")
+
+
+def test_data_that_nobody_has_any_more_keep_no_instance_that_is_being_made_from_beginning(
+    cluster: PaperCluster,
+) -> None:
+    cluster.broker.initializations.put("f1", "7710453740755543520")
+    assert "nobody has the data 7710453740755543520" in hung(cluster)[0]
+    cluster.on_pause = lambda: None if cluster.broker.initializations.exists("f1") else come_to_be(cluster)
+    assert provisioned(cluster).status == "success"
+
+
+# ---- progress -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_is_waited_for_as_long_as_it_grows_and_no_longer() -> None:
+    cluster = PaperCluster()
+    wait(cluster, "a", "creating replica")
+    cluster.waits = Waits(step_seconds_max=0.05, look_seconds=0.01)
+    sizes = list(range(1, 31))
+
+    def grow() -> None:
+        report = NodeReport(instance="f1", data_bytes=sizes.pop(0) if sizes else 7)
+        cluster.broker.reports.put(OrderKey("cell-a", "a"), report, lease=cluster.lease)
+        if not sizes and is_done:
+            cluster.follow("a", 3)
+
+    cluster.on_pause, is_done = grow, True
+    assert cluster.made(*WAIT).status == "success"
+    assert not sizes, "it took longer than a step may take"
+    # One that fails and begins anew, again and again, comes no nearer; nor do those that follow already.
+    wait(cluster, "a", "creating replica")
+    is_done = False
+    assert cluster.made(*WAIT).message.endswith("a: it is creating replica")
+
+
+# ---- a move that fails --------------------------------------------------------------------------------------------------
+
+MOVE = (
+    Step(kind="add", node="n", target="cell-d"),
+    Step(kind="wait_members"),
+    Step(kind="remove", node="a"),
+    Step(kind="wait_members"),
+)
+
+
+def test_a_move_that_fails_takes_its_new_node_back_unless_the_old_one_goes_already() -> None:
+    cluster = PaperCluster()
+    cluster.broker.nodes.put(NodeKey("f1", "n"), "cell-d")
+    ended = cluster.carried_out(Operation(id="m", kind="move", steps=list(MOVE), completed_steps=1))
+    assert ended.status == "failed"
+    assert ended.message.endswith("cell cell-d is not alive; the new node n is removed again from cell cell-d")
+    assert not cluster.broker.nodes.exists(NodeKey("f1", "n"))
+    assert cluster.broker.orders.require(OrderKey("cell-d", "n")).remove
+    cluster.broker.nodes.put(NodeKey("f1", "n"), "cell-d")
+    cluster.broker.orders.delete(OrderKey("cell-d", "n"))
+    ended = cluster.carried_out(Operation(id="m", kind="move", steps=list(MOVE), completed_steps=2))
+    assert ended.message.endswith("; the new node n stays on cell cell-d, and so does a unless its cell has removed it")
+    assert cluster.broker.nodes.exists(NodeKey("f1", "n"))
+    assert not cluster.broker.orders.exists(OrderKey("cell-d", "n"))
