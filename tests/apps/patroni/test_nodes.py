@@ -23,7 +23,7 @@ from keyplan.apps.patroni.node_ports import PortRange
 from keyplan.apps.patroni.node_process import Node, found_nodes
 from keyplan.apps.patroni.processes import Running, Spawned
 from keyplan.errors import InvalidInputError
-from keyplan.testing import FakeClock
+from keyplan.testing.faults import FakeClock
 from tests.servers.etcd import free_port
 from tests.servers.patroni import until
 
