@@ -12,7 +12,7 @@ import pytest
 import uproot
 
 from keyplan.apps import hepnos
-from keyplan.apps.hepnos import loading
+from keyplan.apps.hepnos import bulk, loading
 from keyplan.errors import InvalidInputError
 
 SAMPLES = os.environ.get("KEYPLAN_COFFEA_SAMPLES", "")
@@ -218,14 +218,14 @@ def test_of_two_loaders_that_meet_at_an_event_one_sees_the_other(
 ) -> None:
     ours = year(tmp_path / "ours.parquet", [2], pt=lambda event, at: float(event + at))
     theirs = year(tmp_path / "theirs.parquet", [2], pt=lambda event, at: float(at), tag=lambda event, at: str(event))
-    store = hepnos.store_products
+    store = bulk.store_event_products
 
     def beside_another(*arguments: Any, **options: Any) -> int:
-        monkeypatch.setattr(loading, "store_products", store)
+        monkeypatch.setattr(loading, "store_event_products", store)
         hepnos.load_parquet(dataset, theirs)  # after our look at the event, and before our write
         return store(*arguments, **options)
 
-    monkeypatch.setattr(loading, "store_products", beside_another)
+    monkeypatch.setattr(loading, "store_event_products", beside_another)
     with pytest.raises(InvalidInputError, match="event 1 1 2 has other rows of Muon already"):
         hepnos.load_parquet(dataset, ours)
     with pytest.raises(InvalidInputError, match=r"event nova/2019 1 1 2 has rows in .* load its file again to replace"):

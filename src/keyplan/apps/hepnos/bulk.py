@@ -30,11 +30,13 @@ from keyplan.errors import InvalidInputError
 __all__ = [
     "OPERATION_KEYS",
     "Created",
+    "EventProducts",
     "create_events",
     "create_items",
     "load_event_products",
     "load_products",
     "sorted_rows",
+    "store_event_products",
     "store_products",
 ]
 
@@ -196,10 +198,56 @@ def store_products(
 
     For bytes that another program has serialized, and for `ProductType.encode`. Raises InvalidInputError, EngineLimitError.
     """
-    checked = [checked_column(name, column) for name, column in zip(("run", "subrun", "event"), columns, strict=True)]
+    store_event_products(
+        dataset, [EventProducts(label, type, columns, values)], mode=mode, operation_keys=operation_keys
+    )
+    return len(values)
+
+
+class EventProducts(NamedTuple):
+    """A product of each of some events, all of a label and a type: columns of run, subrun and event, and the stored bytes."""
+
+    label: str
+    type: Any
+    columns: Sequence[Any]
+    values: Sequence[bytes]
+
+
+def store_event_products(
+    dataset: DataSetRef,
+    tables: Sequence[EventProducts],
+    *,
+    mode: str = "overwrite",
+    operation_keys: int = OPERATION_KEYS,
+) -> int:
+    """Store products of several labels in commits that they share; return how many are new, where the mode is no "exist".
+
+    Why together: a file has hundreds of labels, and a commit costs as much as some hundred keys. Raises as `store_products`.
+    """
+    shares: dict[int, dict[bytes, bytes]] = {}
+    size = 0
+    for table in tables:
+        size = max(size, ITEM_BYTES + len(product_suffix(table.label, product_type(table.type).name)))
+        for database, keys, values in _placed(dataset, table):
+            shares.setdefault(database, {}).update(zip(keys, values, strict=True))
+    made = 0
+    for database, share in shares.items():
+        ordered = sorted(share) if len(tables) > 1 else list(share)
+        own = [share[key] for key in ordered]
+        for begin, end in _operations(own, operation_keys):
+            part = AscendingKeys(ordered[begin:end], key_bytes_max=size)
+            made += dataset.datastore.databases.put(Kind.PRODUCT, database, part, own[begin:end], mode=mode)
+    return made
+
+
+def _placed(dataset: DataSetRef, table: EventProducts) -> Iterator[tuple[int, list[bytes], Sequence[bytes]]]:
+    """Yield each database with the keys that belong there, in order, and their values."""
+    names = ("run", "subrun", "event")
+    checked = [checked_column(name, column) for name, column in zip(names, table.columns, strict=True)]
+    values = table.values
     if {len(column) for column in checked} != {len(values)}:
         raise InvalidInputError(source="values", problem="a product is needed for each event")
-    suffix = product_suffix(label, product_type(type).name)
+    suffix = product_suffix(table.label, product_type(table.type).name)
     store = dataset.datastore
     store.check_key(Kind.PRODUCT, bytes(ITEM_BYTES) + suffix)
     ordered, order = _sorted(checked)
@@ -210,23 +258,19 @@ def store_products(
     matrix = key_matrix(dataset.uuid, ordered)
     for database, chosen in _shares(store, Kind.PRODUCT, matrix):
         keys = [item + suffix for item in raw_keys(matrix[chosen])]
-        own = values if isinstance(chosen, slice) else [values[at] for at in chosen.tolist()]
-        for begin, end in _operations(own, operation_keys):
-            part = AscendingKeys(keys[begin:end], key_bytes_max=ITEM_BYTES + len(suffix))
-            store.databases.put(Kind.PRODUCT, database, part, own[begin:end], mode=mode)
-    return len(values)
+        yield database, keys, values if isinstance(chosen, slice) else [values[at] for at in chosen.tolist()]
 
 
 def _operations(values: Sequence[bytes], operation_keys: int) -> Iterator[tuple[int, int]]:
-    """Yield the parts that one commit takes, by number and by bytes."""
-    begin = size = 0
-    for at, value in enumerate(values):
-        if at > begin and (at - begin >= operation_keys or size + len(value) > _OPERATION_BYTES):
-            yield begin, at
-            begin, size = at, 0
-        size += len(value)
-    if begin < len(values):
-        yield begin, len(values)
+    """Yield the parts that one commit takes, by number and by bytes; a value that is larger is one of its own."""
+    ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))
+    begin = 0
+    while begin < len(values):
+        before = int(ends[begin - 1]) if begin else 0
+        fitting = int(np.searchsorted(ends, before + _OPERATION_BYTES, side="right"))
+        end = min(max(fitting, begin + 1), begin + operation_keys, len(values))
+        yield begin, end
+        begin = end
 
 
 def load_products(

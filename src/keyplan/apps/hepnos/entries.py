@@ -20,7 +20,7 @@ from keyplan.apps.hepnos.layout import INVALID_NUMBER
 from keyplan.apps.hepnos.loading import Rows
 from keyplan.apps.hepnos.product_types import RowsType
 from keyplan.apps.hepnos.table_notes import table_type
-from keyplan.apps.hepnos.table_values import rows_of_columns, type_of, without_needless_options
+from keyplan.apps.hepnos.table_values import counts_and_elements, rows_of_columns, type_of, without_needless_options
 from keyplan.errors import InvalidInputError
 
 __all__ = [
@@ -123,17 +123,17 @@ class Plan(NamedTuple):
         if part.form == "singles":
             columns = {column: entries[field] for field, column in part.columns}
             return self._fitted(label, part.kind, np.ones(length, np.int64), rows_of_columns(columns))
-        lists = {column: entries[field] for field, column in part.columns}
-        first = ak.num(next(iter(lists.values())))
-        counts = np.asarray(ak.fill_none(first, -1), np.int64)
-        for column, each in lists.items():
-            if not ak.all(ak.fill_none(ak.num(each), -1) == counts):
+        flat, counts = {}, np.zeros(0, np.int64)
+        for field, column in part.columns:
+            own, flat[column] = counts_and_elements(entries[field])
+            if len(flat) == 1:
+                counts = own
+            elif not np.array_equal(own, counts):
                 problem = f"{label}: {column} has lists of other lengths; exclude it, or load it alone"
                 raise InvalidInputError(source=self.source, problem=problem)
         if not counts[counts > 0].size:
             # Why: lists that are all empty may have other records than those with elements.
             return Rows(part.kind, counts, part.kind.decode_rows(())[1])
-        flat = {column: ak.flatten(ak.drop_none(each, axis=0)) for column, each in lists.items()}
         rows = rows_of_columns(flat) if part.form == "columns" else next(iter(flat.values()))
         return self._fitted(label, part.kind, counts, rows)
 

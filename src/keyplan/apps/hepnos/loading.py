@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from keyplan.apps.hepnos.bulk import create_items, store_products
+from keyplan.apps.hepnos.bulk import EventProducts, create_items, store_event_products
 from keyplan.apps.hepnos.columns import Columns, checked_column, key_matrix, places, raw_keys
 from keyplan.apps.hepnos.errors import InvalidNumberError
 from keyplan.apps.hepnos.keys import Kind, product_suffix
 from keyplan.apps.hepnos.product_types import RowsType, values_module
-from keyplan.apps.hepnos.table_notes import note_table
+from keyplan.apps.hepnos.table_notes import note_tables
 from keyplan.apps.hepnos.table_versions import refuse_other_versions, remove_other_versions
 from keyplan.errors import InvalidInputError, KeyplanError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # Why: what is loaded goes into a data set; its module knows 
 __all__ = ["GROUP_BYTES", "Loaded", "Progress", "Rows", "Source", "load_source", "reading"]
 
 GROUP_BYTES: Final = 32 << 20
-"""Why: a part is in memory about four times, read, joined, sorted and serialized; and a commit has some MiB anyway."""
+"""Why: a part is in memory about five times, read, joined, sorted, serialized, with keys; and a commit has some MiB anyway."""
 
 _NAMES: Final = ("run", "subrun", "event")
 
@@ -116,13 +116,12 @@ def load_source(
     for begin, end, is_chosen in blocks.groups(max(1, GROUP_BYTES // max(1, source.entry_bytes))):
         own = [column[begin:end][is_chosen] for column in columns]
         created += create_items(dataset, *own).events
-        for label, rows in _read(source, begin, end, is_chosen).items():
-            products += _store(dataset, source, label, own, rows, replace=replace)
+        products += _store(dataset, source, own, _read(source, begin, end, is_chosen), replace=replace)
         done += len(own[0])
         if progress is not None:
             progress(done, source.entries)
-    for label, kind in source.tables.items():
-        note_table(dataset, label, kind, name=source.table_name)  # Why again: there may be no entries.
+    if not source.entries:
+        note_tables(dataset, source.tables, name=source.table_name)
     return Loaded(source.name, source.entries, blocks.events, created, products, tuple(source.tables), source.skipped)
 
 
@@ -198,21 +197,27 @@ def _flat(kind: RowsType, parts: Sequence[Any]) -> Rows:
 # ---- writing ------------------------------------------------------------------------------------------------------------
 
 
-def _store(dataset: "DataSet", source: Source, label: str, columns: Columns, rows: Rows, *, replace: bool) -> int:
-    own = _without_absent(columns, rows)
-    events, values = _as_lists(*own) if source.has_lists else _as_rows(*own)
-    table = source.table_name or label
+def _store(dataset: "DataSet", source: Source, columns: Columns, read: Mapping[str, Rows], *, replace: bool) -> int:
+    """Store the rows of a part; return how many products they are."""
+    as_products = _as_lists if source.has_lists else _as_rows
+    tables = [
+        EventProducts(label, rows.kind, *as_products(*_without_absent(columns, rows))) for label, rows in read.items()
+    ]
+    name = source.table_name
     if not replace:
-        # Why before the note: a version that was refused would stay in the union, and have no rows.
-        refuse_other_versions(dataset, source.name, label, table, rows.kind, events)
-    note_table(dataset, label, rows.kind, name=source.table_name)
-    store_products(dataset, label, rows.kind, events, values, mode="overwrite" if replace else "new")
+        # Why before the notes: a version that was refused would stay in the union, and have no rows.
+        refuse_other_versions(dataset, source.name, tables, name=name)
+    note_tables(dataset, {table.label: table.type for table in tables}, name=name)
+    count = sum(len(table.values) for table in tables)
+    made = store_event_products(dataset, tables, mode="overwrite" if replace else "new")
     if replace:
-        remove_other_versions(dataset, label, table, rows.kind, events)
-    else:
-        _compare(dataset, source, label, rows.kind, events, values)
-        refuse_other_versions(dataset, source.name, label, table, rows.kind, events)
-    return len(values)
+        remove_other_versions(dataset, tables, name=name)
+        return count
+    if made < count:
+        for table in tables:
+            _compare(dataset, source, table)
+    refuse_other_versions(dataset, source.name, tables, name=name)
+    return count
 
 
 def _without_absent(columns: Columns, rows: Rows) -> tuple[Columns, Rows]:
@@ -239,16 +244,15 @@ def _as_lists(columns: Columns, rows: Rows) -> tuple[Columns, list[bytes]]:
     return columns, rows.kind.encode_rows(rows.rows, rows.counts)
 
 
-def _compare(
-    dataset: "DataSet", source: Source, label: str, kind: RowsType, columns: Columns, values: Sequence[bytes]
-) -> None:
+def _compare(dataset: "DataSet", source: Source, table: EventProducts) -> None:
     """Refuse when an event already had other rows: another file, or another version of this one, was loaded before.
 
     Why after writing: so that of two loaders which meet at an event at least one sees the other.
     """
     databases = dataset.datastore.databases
+    columns, values = table.columns, table.values
     matrix = key_matrix(dataset.uuid, columns)
-    suffix = product_suffix(label, kind.name)
+    suffix = product_suffix(table.label, table.type.name)
     homes = places(matrix[:, :4], len(databases.rings[Kind.PRODUCT].databases))
     items = raw_keys(matrix)
     for database in np.unique(homes).tolist():
@@ -256,5 +260,5 @@ def _compare(
             for at in np.flatnonzero(homes == database).tolist():
                 if snapshot.value(items[at] + suffix) != values[at]:
                     run, subrun, event = (int(column[at]) for column in columns)
-                    problem = f"event {run} {subrun} {event} has other rows of {label} already"
+                    problem = f"event {run} {subrun} {event} has other rows of {table.label} already"
                     raise InvalidInputError(source=source.name, problem=problem)

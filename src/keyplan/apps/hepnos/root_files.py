@@ -107,17 +107,20 @@ class _Tree(Source):
     ) -> None:
         self.name = f"{name}:{key}"
         self._tree = tree
-        fields = _fields(tree)
+        branches = _branches(tree)
+        fields = list(branches)
         self._numbers = number_columns(self.name, _with_deeper(tree, fields), *numbers)
         known = [field for field in fields if field not in self._numbers]
         chosen = chosen_columns(self.name, known, *choice)
-        types = {field: _type_of(tree[field]) for field in chosen}
-        counters = {counter for field in fields if (counter := _counter(tree[field])) is not None}
-        collections = frozenset(fields) | counters
+        forms: dict[str, ColumnType | None] = {}
+        types = {field: _type_of(branches[field], forms) for field in chosen}
+        # Why once: to uproot it is a search.
+        counters = {field: _counter(branch) for field, branch in branches.items()}
+        collections = frozenset([*fields, *(counter for counter in counters.values() if counter is not None)])
 
         def collection(field: str) -> Collection:
             above, _, below = field.rpartition("/")
-            counter = _counter(tree[field])
+            counter = counters[field]
             if above:
                 column = below.removeprefix(f"{above.rpartition('/')[2].removesuffix('.')}.")
                 # Why not fBits: a TObject that is referred to has two bytes more there, and uproot takes them for elements.
@@ -131,7 +134,7 @@ class _Tree(Source):
         self.skipped = self._plan.skipped
         self.tables = self._plan.tables
         self.entries = int(tree.num_entries)
-        self.entry_bytes = _bytes_of(tree, self._fields) // max(1, self.entries)
+        self.entry_bytes = _bytes_of(tree, [branches[field] for field in self._fields]) // max(1, self.entries)
         self.has_lists = any(part.form != "singles" for part in self._plan.parts.values())
 
     def numbers(self) -> tuple[Any, Any, Any]:
@@ -160,11 +163,12 @@ class _Tree(Source):
         return whole_numbers(self.name, name, _read(self._tree[name], 0, self.entries))
 
 
-def _fields(tree: Any) -> list[str]:
+def _branches(tree: Any) -> dict[str, Any]:
     """Return the columns of a tree: branches that have values of their own, by their path; the fields of an RNTuple."""
     if not hasattr(tree, "branches"):
-        return list(tree.keys(recursive=False))
-    return [path for path in dict.fromkeys(tree.keys(recursive=True, full_paths=True)) if not tree[path].branches]
+        return {name: tree[name] for name in tree.keys(recursive=False)}
+    paths = dict.fromkeys(tree.keys(recursive=True, full_paths=True))
+    return {path: branch for path in paths if not (branch := tree[path]).branches}
 
 
 def _with_deeper(tree: Any, fields: Sequence[str]) -> list[str]:
@@ -176,8 +180,10 @@ def _counter(branch: Any) -> str | None:
     return None if counter is None else str(counter.name)
 
 
-def _type_of(branch: Any) -> ColumnType | None:
+def _type_of(branch: Any, known: dict[str, ColumnType | None]) -> ColumnType | None:
     """Return the type of a column, None for what no column holds: an object that uproot or awkward has no form for.
+
+    `known` keeps those of numbers and lists of them, which a file has hundreds of, and uproot takes a while to spell each.
 
     Why objects are read before: uproot learns only from their bytes whether it can read them, and as what.
     """
@@ -189,7 +195,10 @@ def _type_of(branch: Any) -> ColumnType | None:
             return type_of_entries(_read(branch, 0, 0))
         # Why `type`: objects of a fixed size are read as a kind of numbers, too.
         if type(kind.content if isinstance(kind, AsJagged) else kind) is AsDtype:
-            return type_of_form(kind.awkward_form(branch.file))
+            key = kind.cache_key
+            if key not in known:
+                known[key] = type_of_form(kind.awkward_form(branch.file))
+            return known[key]
         return _type_of_objects(branch)
     except _DAMAGE:
         return None
@@ -211,6 +220,6 @@ def _read(branch: Any, begin: int, end: int) -> Any:
     return branch.array(entry_start=begin, entry_stop=end, library="ak")
 
 
-def _bytes_of(tree: Any, fields: Sequence[str]) -> int:
-    """Return how many bytes the fields have in all, uncompressed; for a file that does not say, an upper guess."""
-    return sum(int(getattr(tree[field], "uncompressed_bytes", 0) or 8 * tree.num_entries) for field in fields)
+def _bytes_of(tree: Any, branches: Sequence[Any]) -> int:
+    """Return how many bytes columns have in all, uncompressed; for a file that does not say, an upper guess."""
+    return sum(int(getattr(branch, "uncompressed_bytes", 0) or 8 * tree.num_entries) for branch in branches)

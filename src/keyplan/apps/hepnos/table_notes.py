@@ -7,7 +7,7 @@ may have labels that begin so.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -15,15 +15,17 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
+from keyplan.apps.hepnos.batch import WriteBatch
 from keyplan.apps.hepnos.column_types import ColumnType, RecordType, column_type, type_of_dtype
 from keyplan.apps.hepnos.dataset_ref import DataSetRef
 from keyplan.apps.hepnos.errors import TypeMismatchError
 from keyplan.apps.hepnos.keys import ITEM_BYTES
+from keyplan.apps.hepnos.product_id import ProductID
 from keyplan.apps.hepnos.product_types import RowsType, VectorType
 from keyplan.apps.hepnos.types import rows_type
 from keyplan.errors import CorruptionError, InvalidInputError
 
-__all__ = ["NotedTable", "chosen_columns", "note_table", "noted_tables", "table_type"]
+__all__ = ["NotedTable", "chosen_columns", "note_table", "note_tables", "noted_tables", "other_versions", "table_type"]
 
 _NOTE: Final = "table/"
 _LABEL: Final = re.compile(r"table/(.*)/[0-9a-f]{16}", re.DOTALL)
@@ -79,32 +81,73 @@ def note_table(dataset: DataSetRef, label: str, kind: RowsType, *, name: str | N
 
     Raises InvalidInputError when other columns have the type's name.
     """
+    note_tables(dataset, {label: kind}, name=name)
+
+
+def note_tables(dataset: DataSetRef, tables: Mapping[str, RowsType], *, name: str | None = None) -> None:
+    """Keep the same of several tables, given by label, in one commit."""
+    notes = {f"{_NOTE}{label}/{_digest(kind.name)}": _note_of(label, kind, name) for label, kind in tables.items()}
+    stored = {noted: dataset.load(noted, dict) for noted in notes}
+    missing = [noted for noted, found in stored.items() if found is None]
+    if missing:
+        dataset.require()
+        with WriteBatch(dataset.datastore) as batch:
+            for noted in missing:
+                dataset.store(noted, msgspec.to_builtins(notes[noted]), type=dict, mode="new", into=batch)
+        # Why again: another's may have been first.
+        stored.update((noted, dataset.load(noted, dict)) for noted in missing)
+    for noted, note in notes.items():
+        found = stored[noted]
+        if found == msgspec.to_builtins(note):
+            continue
+        if found is None or _noted(f"{dataset.path} {noted}", note.label, found).type.row != tables[note.label].row:
+            problem = f"the type {note.type} is that of other columns in this data set"
+            raise InvalidInputError(source=note.label, problem=problem)
+
+
+def _note_of(label: str, kind: RowsType, name: str | None) -> _Note:
     padded = None
     if isinstance(kind, VectorType) and kind.dtype.names is not None and not _is_packed(kind.dtype):
         padded = np.lib.format.dtype_to_descr(kind.dtype)
     note = _Note(label, label if name is None else name, kind.name, str(kind.row), padded)
-    noted = f"{_NOTE}{label}/{_digest(kind.name)}"
-    stored = dataset.load(noted, dict)
-    if stored is None:
-        dataset.require()
-        note.check = _check_of(note)
-        dataset.store(noted, msgspec.to_builtins(note), type=dict, mode="new")
-        stored = dataset.load(noted, dict)  # Why again: another's may have been first.
-    if stored is None or _noted(f"{dataset.path} {noted}", label, stored).type.row != kind.row:
-        raise InvalidInputError(source=label, problem=f"the type {kind.name} is that of other columns in this data set")
+    note.check = _check_of(note)
+    return note
+
+
+def other_versions(dataset: DataSetRef, tables: Mapping[str, RowsType], *, name: str | None = None) -> list[NotedTable]:
+    """Return the noted versions of tables, given by label, that are others than these."""
+    own = {(label, _digest(kind.name)) for label, kind in tables.items()}
+    found = []
+    for label, product in _notes(dataset, _NOTE if len(tables) > 1 else f"{_NOTE}{next(iter(tables), '')}/"):
+        # Why by the digest: it is what a loader meets as a rule, and hundreds of them need not be read.
+        if label not in tables or (label, product.label.rpartition("/")[2]) in own:
+            continue
+        noted = _loaded(dataset, label, product)
+        if noted is not None and noted.name == (name or label) and noted.type.name != tables[label].name:
+            found.append(noted)
+    return found
 
 
 def noted_tables(dataset: DataSetRef, label: str | None = None) -> Iterator[NotedTable]:
     """Yield the versions of the tables of a data set, or of one label. Raises CorruptionError for a note that is damaged."""
-    prefix = _NOTE if label is None else f"{_NOTE}{label}/"
+    for own, product in _notes(dataset, _NOTE if label is None else f"{_NOTE}{label}/"):
+        # Why compared: the label of another table may begin with this one and a slash.
+        if label in {None, own} and (noted := _loaded(dataset, own, product)) is not None:
+            yield noted
+
+
+def _notes(dataset: DataSetRef, prefix: str) -> Iterator[tuple[str, ProductID]]:
+    """Yield the labels and the products of notes."""
     for product in dataset.products(prefix, is_prefix=True):
         match = _LABEL.fullmatch(product.label)
-        # Why compared: the label of another table may begin with this one and a slash.
-        if match is None or product.type != "json" or label not in {None, match[1]}:
-            continue
-        # Why None: the data set may be removed at this moment.
-        if (value := dataset.load(product.label, dict)) is not None:
-            yield _noted(f"{dataset.path} {product.label}", match[1], value)
+        if match is not None and product.type == "json":
+            yield match[1], product
+
+
+def _loaded(dataset: DataSetRef, label: str, product: ProductID) -> NotedTable | None:
+    """Return None when the data set is removed at this moment."""
+    value = dataset.load(product.label, dict)
+    return None if value is None else _noted(f"{dataset.path} {product.label}", label, value)
 
 
 def _check_of(note: _Note) -> str:

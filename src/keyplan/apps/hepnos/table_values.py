@@ -38,6 +38,7 @@ from keyplan.errors import CorruptionError
 
 __all__ = [
     "cast",
+    "counts_and_elements",
     "decoded",
     "encoded",
     "from_arrays",
@@ -214,6 +215,26 @@ def list_or_nothing(is_there: npt.NDArray[np.bool_], offsets: npt.NDArray[np.int
     lists = ak.contents.ListOffsetArray(ak.index.Index64(offsets), ak.to_layout(from_rows(rows)))
     mask = ak.index.Index8(is_there.view("i1"))
     return ak.Array(ak.contents.ByteMaskedArray(mask, lists, valid_when=True))
+
+
+def counts_and_elements(lists: Any) -> tuple[Counts, Any]:
+    """Return how many elements each list has, -1 for nothing in a list's place, and all elements, one after the other."""
+    layout = _plain(ak.to_layout(lists))
+    if layout.is_option:
+        is_there = np.asarray(layout.mask_as_bool(valid_when=True))
+        own, elements = _elements(layout.project())
+        counts = np.full(len(layout), -1, np.int64)
+        counts[is_there] = own
+        return counts, ak.Array(elements)
+    counts, elements = _elements(layout)
+    return counts, ak.Array(elements)
+
+
+def _elements(layout: Any) -> tuple[Counts, Any]:
+    layout = _plain(layout)
+    packed = (layout.to_RegularArray() if layout.is_numpy else layout).to_ListOffsetArray64(True)  # noqa: FBT003
+    offsets = np.asarray(packed.offsets.data)
+    return np.diff(offsets), packed.content[: int(offsets[-1])]
 
 
 def rows_of_columns(columns: Mapping[str, Any]) -> Any:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from keyplan.apps.hepnos.access import ProductSource
 from keyplan.apps.hepnos.bulk import (
     OPERATION_KEYS,
+    EventProducts,
     create_items,
     load_event_products,
     load_products,
@@ -464,5 +465,5 @@ def store_table(
         create_items(dataset, *columns, operation_keys=operation_keys)
     note_table(dataset, label, kind)
     stored = store_products(dataset, label, kind, first, values, operation_keys=operation_keys)
-    remove_other_versions(dataset, label, label, kind, first)
+    remove_other_versions(dataset, [EventProducts(label, kind, first, values)])
     return stored
