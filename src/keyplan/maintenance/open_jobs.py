@@ -19,7 +19,7 @@ from keyplan.maintenance.migration import Migrations
 from keyplan.maintenance.migration.marks import MigrationState, Stage
 from keyplan.maintenance.migration_files import NEXT_COMMANDS
 from keyplan.maintenance.secret_rotation import SecretRotations
-from keyplan.ring import RING_KEY, read_description
+from keyplan.ring import OWN_PREFIX, RING_KEY, read_description
 from keyplan.store import IndexStates, Store
 
 __all__ = ["JobKind", "OpenJob", "open_jobs"]
@@ -74,7 +74,7 @@ def open_jobs(store: Store | Engine, *, url: str = "") -> list[OpenJob]:
     """
     engine = store.engine if isinstance(store, Store) else store
     with engine.snapshot() as snapshot:
-        found = [*_growth(snapshot), *_own(snapshot, url)]
+        found = [*_growth(snapshot), *_of_a_ring(snapshot), *_own(snapshot, url)]
         is_begun = any(job.raw_key == prefix_claim(KeySpaceRegistry.bound().root) for job in found)
         found += _of_key_spaces(snapshot, url, is_registry_coming=is_begun)
         spaces = [row.value for row in rows_of(snapshot, "records") if row.value is not None]
@@ -234,6 +234,12 @@ def _growth(snapshot: Snapshot) -> Iterator[OpenJob]:
         remedy = "" if found.command else "rebalance the ring again, with all of its databases in their order"
         stage = "marked" if found.entries is None else "moving"
         yield OpenJob(JobKind.REBALANCE, RING_KEY, subject, stage, command=found.command, remedy=remedy)
+
+
+def _of_a_ring(snapshot: Snapshot) -> Iterator[OpenJob]:
+    """Work of applications that a database of a ring has beside the ring's description: elsewhere it would be a record."""
+    for row in _rows(PrefixedSnapshot(snapshot, KeyPrefix(OWN_PREFIX)), ApplicationJobs.bound().tables["jobs"]):
+        yield _application(replace(row, raw_key=OWN_PREFIX + row.raw_key))
 
 
 # ---- pieces --------------------------------------------------------------------------------------------------------------

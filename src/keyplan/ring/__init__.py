@@ -1,6 +1,14 @@
 """A ring: one store over several databases, each record placed on one of them by a declared part of its key."""
 
-from keyplan.ring.description import RING_KEY, RingDescription, read_description, ring_id
+from keyplan.ring.description import (
+    OWN_PREFIX,
+    OWN_RANGE,
+    RING_KEY,
+    SHARED_PREFIX,
+    RingDescription,
+    read_description,
+    ring_id,
+)
 from keyplan.ring.engine import RingEngine
 from keyplan.ring.opening import database_engine, join_ring, open_ring, open_ring_url, remembered, ring_of
 from keyplan.ring.placement import Placement, described_placement, placement_of, read_placement
@@ -8,7 +16,10 @@ from keyplan.ring.rebalance import Rebalanced, rebalance
 from keyplan.ring.rendezvous import fnv1a_64, lookup3, place, virtual_nodes
 
 __all__ = [
+    "OWN_PREFIX",
+    "OWN_RANGE",
     "RING_KEY",
+    "SHARED_PREFIX",
     "Placement",
     "Rebalanced",
     "RingDescription",

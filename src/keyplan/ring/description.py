@@ -1,22 +1,31 @@
-"""What each database of a ring remembers of the ring: one JSON record below a key that no layout spells. Nothing is read here.
+"""What the databases of a ring keep below keys that no layout spells: what each remembers of the ring. Nothing is read here.
 
     00 00 6b 65 79 70 6c 61 6e 2e 72 69 6e 67    {"format":1,"ring":"5f0c...","index":2,"databases":4,"placed":{...}, ...}
 
 While the ring grows, `growing_to` is the number of databases that it will have, and `entries` how many entries this database
-held when that began.
+held when that began. Beside it a ring may have entries of its own, which no list of the ring shows and no placement moves;
+those below `00 00 keyplan.all/` stand in every database alike, in those that are added, too.
 """
 
 from typing import Final
 
 import msgspec
 
-from keyplan.engine import Snapshot
+from keyplan.engine import KeyRange, Snapshot
 from keyplan.errors import CorruptionError
 
-__all__ = ["RING_KEY", "RingDescription", "read_description", "ring_id"]
+__all__ = ["OWN_PREFIX", "OWN_RANGE", "RING_KEY", "SHARED_PREFIX", "RingDescription", "read_description", "ring_id"]
 
-RING_KEY: Final = b"\x00\x00keyplan.ring"
-"""Why two NULs: HEPnOS's data sets at the top begin with one, and the registry of key spaces with another byte after it."""
+OWN_PREFIX: Final = b"\x00\x00keyplan."
+"""What no record's key begins with. Why two NULs: HEPnOS's data sets at the top begin with one, and the registry of key spaces
+with another byte after it."""
+
+OWN_RANGE: Final = KeyRange.of_prefix(OWN_PREFIX)
+
+RING_KEY: Final = OWN_PREFIX + b"ring"
+
+SHARED_PREFIX: Final = OWN_PREFIX + b"all/"
+"""Below it stands what every database of the ring has alike."""
 
 _FORMAT: Final = 1
 

@@ -47,7 +47,7 @@ from keyplan.errors import (
     SplitCommitError,
     UnsupportedByEngineError,
 )
-from keyplan.ring.description import RING_KEY, ring_id
+from keyplan.ring.description import OWN_PREFIX, OWN_RANGE, RING_KEY, ring_id
 from keyplan.ring.placement import Placement
 
 __all__ = ["RingEngine"]
@@ -149,8 +149,8 @@ class RingEngine(Engine):
         if not places:
             return 0
         (database,) = places
-        mutations = tuple(part for mutation in commit.mutations for part in _beside_description(mutation))
-        guards = tuple(part for guard in commit.guards for part in _without_description(guard))
+        mutations = tuple(part for mutation in commit.mutations for part in _beside_own(mutation))
+        guards = tuple(part for guard in commit.guards for part in _without_own(guard))
         epoch = commit.epoch.split(_EPOCHS_BETWEEN)[database] if commit.epoch else ""
         self.commit_in(database, Commit(guards, mutations, epoch))
         return 0
@@ -332,16 +332,16 @@ class _RingSnapshot(Snapshot):
             ),
             reverse=reverse,
         )
-        if RING_KEY in key_range:
-            found = (entry for entry in found if entry.key != RING_KEY)
+        if _has_own(key_range):
+            found = (entry for entry in found if not entry.key.startswith(OWN_PREFIX))
         return map(_bare if keys_only else _without_history, islice(found, limit))
 
     def keys(self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False) -> Iterator[bytes]:
         room = _with_room(limit, key_range)
         parts = [part.keys(key_range, limit=room, reverse=reverse) for part in self._parts_of(key_range)]
         found: Iterator[bytes] = parts[0] if len(parts) == 1 else merge(*parts, reverse=reverse)
-        if RING_KEY in key_range:
-            found = filter(RING_KEY.__ne__, found)
+        if _has_own(key_range):
+            found = (key for key in found if not key.startswith(OWN_PREFIX))
         return islice(found, limit)
 
     def pairs(
@@ -350,14 +350,16 @@ class _RingSnapshot(Snapshot):
         room = _with_room(limit, key_range)
         parts = [part.pairs(key_range, limit=room, reverse=reverse) for part in self._parts_of(key_range)]
         found: Iterator[tuple[bytes, bytes]] = parts[0] if len(parts) == 1 else merge(*parts, reverse=reverse)
-        if RING_KEY in key_range:
-            found = (pair for pair in found if pair[0] != RING_KEY)
+        if _has_own(key_range):
+            found = (pair for pair in found if not pair[0].startswith(OWN_PREFIX))
         return islice(found, limit)
 
     def count(self, key_range: KeyRange) -> int:
         self._check_open()
-        parts = self._parts_of(key_range)
-        return sum(part.count(key_range) for part in parts) - (len(parts) if RING_KEY in key_range else 0)
+        parts, ranges = self._parts_of(key_range), [key_range]
+        if _has_own(key_range):
+            ranges = list(_ranges_beside(key_range))
+        return sum(part.count(each) for part in parts for each in ranges)
 
     def close(self) -> None:
         self._is_closed = True
@@ -379,8 +381,15 @@ class _RingSnapshot(Snapshot):
 
 
 def _with_room(limit: int | None, key_range: KeyRange) -> int | None:
-    """The limit for one database: the description may be among what it finds, and is taken out after."""
-    return limit if limit is None or RING_KEY not in key_range else limit + 1
+    """The limit for one database: any number of the ring's own entries may be among what it finds, and is taken out after."""
+    return None if _has_own(key_range) else limit
+
+
+def _has_own(key_range: KeyRange) -> bool:
+    """Tell whether entries of the ring's own may be in a range."""
+    end = OWN_RANGE.end
+    assert end is not None
+    return key_range.start < end and (key_range.end is None or key_range.end > OWN_PREFIX)
 
 
 def _without_history(entry: Entry) -> Entry:
@@ -425,18 +434,18 @@ class _telling:  # noqa: N801  # Why: it reads as a statement, and is made for e
             raise _changed(self._database) from error
 
 
-def _beside_description(mutation: Mutation) -> Iterator[Mutation]:
-    """Leave the ring's description out of a range that is deleted."""
-    if not isinstance(mutation, DeleteRange) or RING_KEY not in mutation.range:
+def _beside_own(mutation: Mutation) -> Iterator[Mutation]:
+    """Leave the ring's own entries out of a range that is deleted."""
+    if not isinstance(mutation, DeleteRange) or not _has_own(mutation.range):
         yield mutation
         return
     for key_range in _ranges_beside(mutation.range):
         yield DeleteRange(key_range)
 
 
-def _without_description(guard: Guard) -> Iterator[Guard]:
-    """Leave the ring's description out of a range that must be empty."""
-    if not isinstance(guard, RangeEmpty) or RING_KEY not in guard.range:
+def _without_own(guard: Guard) -> Iterator[Guard]:
+    """Leave the ring's own entries out of a range that must be empty."""
+    if not isinstance(guard, RangeEmpty) or not _has_own(guard.range):
         yield guard
         return
     for key_range in _ranges_beside(guard.range):
@@ -444,7 +453,9 @@ def _without_description(guard: Guard) -> Iterator[Guard]:
 
 
 def _ranges_beside(key_range: KeyRange) -> Iterator[KeyRange]:
-    for part in (KeyRange(key_range.start, RING_KEY), KeyRange(RING_KEY + b"\x00", key_range.end)):
+    end = OWN_RANGE.end
+    assert end is not None
+    for part in (KeyRange(key_range.start, OWN_PREFIX), KeyRange(max(key_range.start, end), key_range.end)):
         if not part.is_empty:
             yield part
 

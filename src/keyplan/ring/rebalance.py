@@ -3,7 +3,7 @@
     marked     every database knows that the ring grows; from here on no handle writes, and none opens
     counted    every database knows how many entries it had
     moved      copied to where they belong by now, then deleted where they were: a crash in between leaves both, and the
-               next run does it again
+               next run does it again; what every database has alike is copied to the new ones before
     verified   every key is where it belongs, and there are as many as there were
     settled    every database knows the ring's new number
 
@@ -20,7 +20,7 @@ import msgspec
 from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, Guard, KeyAbsent, KeyRange, KeyUnchanged, Put
 from keyplan.errors import CommitConflictError, CorruptionError, RingMismatchError
 from keyplan.jobs import Progress, Stop, StopCheck, Teller, kept_command
-from keyplan.ring.description import RING_KEY, RingDescription
+from keyplan.ring.description import OWN_PREFIX, OWN_RANGE, RING_KEY, SHARED_PREFIX, RingDescription
 from keyplan.ring.opening import remembered
 from keyplan.ring.placement import Placement, read_placement
 
@@ -160,8 +160,21 @@ class _Rebalance:
     def _gather(self, placement: Placement, expected: Sequence[RingDescription | None]) -> None:
         """Move every key to where it belongs, under the fences of the ring as it is expected; None: as it is now."""
         self._fences = [self._fence(index, description) for index, description in enumerate(expected)]
+        self._share()
         for index in range(self._size):
             self._move_from(index, placement)
+
+    def _share(self) -> None:
+        """Copy what every database has alike to those that lack it. Why first: it says something of records that are moved."""
+        shared: dict[bytes, bytes] = {}
+        for engine in self._engines:
+            with engine.snapshot() as snapshot:
+                shared.update(snapshot.pairs(KeyRange.of_prefix(SHARED_PREFIX)))
+        parts = [part for part in _by_bytes(sorted(shared.items())) if part]
+        for index, engine in enumerate(self._engines):
+            for part in self._stops.each(parts):
+                keys, values = [key for key, _ in part], [value for _, value in part]
+                engine.put_sorted(keys, values, guards=(self._fences[index],), overwrite=False)
 
     def _is_any_misplaced(self, placement: Placement) -> bool:
         return any(self._misplaced(index, placement) is not None for index in range(self._size))
@@ -190,7 +203,7 @@ class _Rebalance:
         """Put the keys that are placed elsewhere into `leaving`, by database; return where reading goes on."""
         staying = 0
         for key in keys:
-            target = index if key == RING_KEY else placement.of_key(key)
+            target = index if key.startswith(OWN_PREFIX) else placement.of_key(key)
             if target != index:
                 leaving.setdefault(target, []).append(key)
                 staying = 0
@@ -252,7 +265,7 @@ class _Rebalance:
         """Return a key that does not belong into its database, or None."""
         with self._engines[index].snapshot() as snapshot:
             for key in self._stops.each(snapshot.keys(ALL_KEYS)):
-                if key != RING_KEY and placement.of_key(key) != index:
+                if not key.startswith(OWN_PREFIX) and placement.of_key(key) != index:
                     return key
         return None
 
@@ -297,7 +310,7 @@ def _by_bytes(pairs: list[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]
 
 def _entries_in(engine: Engine) -> int:
     with engine.snapshot() as snapshot:
-        return snapshot.count(ALL_KEYS) - (snapshot.value(RING_KEY) is not None)
+        return snapshot.count(ALL_KEYS) - snapshot.count(OWN_RANGE)
 
 
 def _refused(index: int, problem: str) -> RingMismatchError:

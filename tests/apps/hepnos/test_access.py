@@ -17,7 +17,7 @@ from keyplan.apps.hepnos.service_callers import reach_in
 from keyplan.apps.hepnos.types import product_type
 from keyplan.engine import ALL_KEYS, Area, KeyRange, Reach
 from keyplan.errors import AccessDeniedError, InvalidInputError, StoreMissingError
-from keyplan.ring import RING_KEY
+from keyplan.ring import OWN_PREFIX, RING_KEY, SHARED_PREFIX
 from keyplan.server import PolicyAccess
 from keyplan.testing.engine_suite import eventually
 from tests.apps.hepnos.served import HepnosServer
@@ -294,10 +294,13 @@ def test_what_is_granted_of_the_servers_store_is_cut_and_stripped() -> None:
     assert reach_in(Kind.PRODUCT, granted) == reach_in(Kind.SUBRUN, granted) == Reach([ring])
 
 
+KEYS = (b"", b"\x00\x00", OWN_PREFIX, RING_KEY, SHARED_PREFIX + b"x", b"\x00\x01")
+
+
 def test_the_rings_description_is_read_by_all_and_written_by_nobody() -> None:
     for granted in (Reach.everything(), Reach([Area(KeyRange.of_prefix(b"hepnos/"), can_write=True)])):
         reach = reach_in(Kind.EVENT, granted)
-        before, ring, after = reach.stretches
-        assert (before.range, before.write) == (KeyRange(b"", RING_KEY), ())
-        assert (ring.range, ring.write) == (KeyRange.of_key(RING_KEY), None)
-        assert (after.range, after.write) == (KeyRange(RING_KEY + b"\x00", None), ())
+        assert reach.at(RING_KEY) is not None
+        assert {key: stretch is not None and stretch.write == () for key in KEYS if [stretch := reach.at(key)]} == {
+            b"": True, b"\x00\x00": True, OWN_PREFIX: False, RING_KEY: False, SHARED_PREFIX + b"x": False, b"\x00\x01": True
+        }  # fmt: skip

@@ -138,6 +138,10 @@ def test_check_finds_exactly_what_was_planted(run: Commands) -> None:
             ("no-container", "products", "nova/nd 500 n#float64"),
         ]
     )
+    assert run("sweep", "--dry-run") == f"orphan\t{uuid}\t1 key would be removed\n"
+    assert f"orphan\t{uuid}\t1 key removed\n" in run("check", "--repair", code=1)
+    assert run("sweep") == "Nothing is left over.\n"
+    assert uuid not in run("check", code=1)
 
 
 def test_rebalance_grows_a_kind_and_every_event_is_found(run: Commands) -> None:

@@ -14,7 +14,7 @@ from keyplan.apps import hepnos
 from keyplan.apps.hepnos.keys import Kind, dataset_key
 from keyplan.engine import ALL_KEYS
 from keyplan.errors import EngineLimitError, InvalidInputError, RingMismatchError, StoreMissingError
-from keyplan.ring import RING_KEY
+from keyplan.ring import OWN_PREFIX
 
 BIG = 2**64 - 2
 
@@ -24,7 +24,7 @@ def raw(store: hepnos.OpenStore, kind: hepnos.Kind) -> list[list[tuple[bytes, by
     found = []
     for engine in store.databases.rings[kind].databases:
         with engine.snapshot() as snapshot:
-            found.append([pair for pair in snapshot.pairs(ALL_KEYS) if pair[0] != RING_KEY])
+            found.append([pair for pair in snapshot.pairs(ALL_KEYS) if not pair[0].startswith(OWN_PREFIX)])
     return found
 
 

@@ -2,17 +2,23 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from uuid import uuid4
+from threading import Event
+from uuid import UUID, uuid4
 
 import numpy as np
 import pytest
 
 from keyplan.apps import hepnos
-from keyplan.apps.hepnos.errors import MissingError
-from keyplan.apps.hepnos.examine import examine, remove_orphans
+from keyplan.apps.hepnos.examine import examine
 from keyplan.apps.hepnos.keys import Kind, dataset_key, number_key
-from keyplan.engine import Commit, Put
-from keyplan.errors import InvalidInputError
+from keyplan.apps.hepnos.pieces import Job, Piece, pieces_of, work
+from keyplan.apps.hepnos.sweep import leftovers, sweep
+from keyplan.engine import ALL_KEYS, Commit, Put
+from keyplan.errors import InvalidInputError, StoppedError, TargetTakenError
+from keyplan.jobs import Progress
+from keyplan.maintenance import open_jobs
+from keyplan.ring import OWN_PREFIX, rebalance
+from tests.apps.hepnos.served import HepnosServer
 
 
 @pytest.fixture(params=[None, {"events": 3, "datasets": 2}], ids=["one", "ring"])
@@ -21,35 +27,191 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[hepnos.Dat
         yield opened
 
 
+def handle(dataset: hepnos.DataSet) -> hepnos.SubRun:
+    return dataset.runs.handle(1).subruns.handle(1)
+
+
 MAKES: dict[str, Callable[[hepnos.DataSet], object]] = {
     "run": lambda dataset: dataset.create_run(1),
     "subrun": lambda dataset: dataset.runs.handle(1).create_subrun(1),
-    "event": lambda dataset: dataset.runs.handle(1).subruns.handle(1).create_event(1),
+    "event": lambda dataset: handle(dataset).create_event(1),
     "items": lambda dataset: dataset.create_items(np.array([1]), np.array([1]), np.array([1])),
-    "events": lambda dataset: dataset.runs.handle(1).subruns.handle(1).create_events(np.array([1, 2])),
+    "events": lambda dataset: handle(dataset).create_events(np.array([1, 2])),
+    "data set": lambda dataset: dataset.create_dataset("in it"),
+    "path": lambda dataset: dataset.ensure("in it/and below"),
+    "product": lambda dataset: dataset.store("label", 1),
+    "product of an event": lambda dataset: handle(dataset).events.handle(1).store("label", 1),
+    "products": lambda dataset: hepnos.store_products(dataset, "l", int, ([1], [1], [1]), [bytes(8)]),
+    "table": lambda dataset: dataset.store_table("t", {"x": np.arange(2.0)}, run=[1, 1], subrun=[1, 1], event=[1, 1]),
+}
+
+READS: dict[str, Callable[[hepnos.DataSet], object]] = {
+    "run": lambda dataset: 1 in dataset.runs,
+    "runs": lambda dataset: list(dataset.runs),
+    "last": lambda dataset: dataset.runs.last(),
+    "count": lambda dataset: handle(dataset).events.count(),
+    "subrun": lambda dataset: dataset.runs.handle(1).get(1),
+    "event": lambda dataset: handle(dataset).events.handle(1).exists(),
+    "events": lambda dataset: dataset.events().to_numpy(),
+    "product": lambda dataset: handle(dataset).events.handle(1).load("label", int),
+    "product list": lambda dataset: list(dataset.products()),
+    "products": lambda dataset: list(hepnos.load_products(dataset, "label", int)),
+    "tables": lambda dataset: list(dataset.tables),
+    "data sets": lambda dataset: list(dataset.datasets),
+    "data set": lambda dataset: dataset.get("in it"),
+    "pieces": lambda dataset: list(pieces_of(dataset, 10)),
+    "work": lambda dataset: work(
+        Job(
+            "",
+            dataset.datastore.address,
+            "z",
+            dataset.uuid,
+            (),
+            is_vectorised=False,
+            function=repr,
+            keeps_results=False,
+        ),
+        Piece(0, dataset.uuid.bytes, dataset.uuid.bytes + b"\xff"),
+    ),
 }
 
 
-@pytest.mark.parametrize("make", MAKES)
-@pytest.mark.parametrize("is_own", [True, False], ids=["own handle", "another's"])
-def test_nothing_is_made_in_a_data_set_that_was_deleted(store: hepnos.DataStore, make: str, *, is_own: bool) -> None:
-    dataset = store.root.create_dataset("z")
-    MAKES[make](dataset)
-    (dataset if is_own else store["z"]).delete()
-    with pytest.raises(MissingError):
-        MAKES[make](dataset)
-    assert list(examine(store)) == []
+def raw(store: hepnos.DataStore) -> list[object]:
+    """Every key and value, wherever they are, but what databases keep of those that were deleted."""
+    found: list[object] = []
+    for kind, database in store.databases:
+        with store.databases.snapshot(kind, database) as snapshot:
+            pairs = snapshot.pairs(ALL_KEYS)
+            found += [(kind, database, *pair) for pair in pairs if not pair[0].startswith(OWN_PREFIX)]
+    return found
 
 
-def test_a_batch_looks_once_and_notices_its_own_delete(store: hepnos.DataStore) -> None:
+def remade(store: hepnos.DataStore) -> hepnos.DataSet:
+    """A handle of a data set that another has deleted, and made again with all of it."""
+    stale = store.root.create_dataset("z")
+    with hepnos.open_at(store.address) as another:
+        another["z"].delete()
+        fresh = another.root.create_dataset("z")
+        fresh.create_run(1).create_subrun(1).create_event(1).store("label", 5)
+        fresh.create_dataset("in it")
+    return stale
+
+
+def test_nothing_is_made_in_a_data_set_that_was_deleted_and_readers_are_told(store: hepnos.DataStore) -> None:
     dataset = store.root.create_dataset("z")
-    with store.batch() as batch:
-        for number in range(3):
-            dataset.create_run(number, into=batch)
+    for make in MAKES.values():
+        make(dataset)
+    for read in READS.values():
+        read(dataset)
+    own = store["z"]
     dataset.delete()
-    with store.batch() as batch, pytest.raises(MissingError):
-        dataset.create_run(9, into=batch)
-    assert list(examine(store)) == []
+    assert raw(store) == []
+    refused = [
+        each for each in (*MAKES.values(), *READS.values()) for one in (dataset, own) if not is_refused(each, one)
+    ]
+    assert refused == []
+    assert raw(store) == []
+
+
+def is_refused(act: Callable[[hepnos.DataSet], object], dataset: hepnos.DataSet) -> bool:
+    try:
+        act(dataset)
+    except hepnos.DeletedError:
+        return True
+    return False
+
+
+def test_one_that_was_made_again_is_another_for_readers_and_writers(store: hepnos.DataStore) -> None:
+    stale = remade(store)
+    before = raw(store)
+    assert [name for name, act in {**MAKES, **READS}.items() if not is_refused(act, stale)] == []
+    assert raw(store) == before
+    assert (stale == store["z"], stale.exists(), store["z"].exists()) == (False, False, True)
+
+
+def test_what_was_looked_at_before_the_deletion_is_written_by_nobody(store: hepnos.DataStore) -> None:
+    """Batches and background writers look at the data set once; the commit itself is what is refused."""
+    for is_atomic in (False, True):
+        dataset = store.root.create_dataset("z")
+        batch = store.batch(atomic=is_atomic)
+        dataset.create_run(1, into=batch)
+        store["z"].delete()
+        with pytest.raises((hepnos.BatchError, hepnos.DeletedError)) as caught:
+            batch.flush()
+        assert isinstance(caught.value, hepnos.DeletedError) or isinstance(caught.value.__cause__, hepnos.DeletedError)
+    dataset = store.root.create_dataset("z")
+    dataset.require()
+    store["z"].delete()
+    writing = store.async_engine()
+    handle(dataset).create_event(3, into=writing)
+    with pytest.raises(hepnos.BatchError) as failed:
+        writing.__exit__(None, None, None)
+    assert isinstance(failed.value.__cause__, hepnos.DeletedError)
+    assert raw(store) == []
+
+
+def test_keys_of_several_data_sets_are_fenced_one_by_one(store: hepnos.DataStore) -> None:
+    kept, gone = store.root.create_dataset("kept"), store.root.create_dataset("gone")
+    gone.delete()
+    batch = store.batch()
+    for dataset in (kept, gone):
+        batch.write(Kind.RUN, number_key(dataset.uuid, (1,)), b"", "new")
+    with pytest.raises(hepnos.BatchError):
+        batch.flush()
+    assert not [1 for pair in raw(store) if gone.uuid.bytes in repr(pair).encode()]
+
+
+@pytest.mark.parametrize("frames", ["true", "false"])
+def test_a_server_refuses_who_has_a_handle_of_a_deleted_data_set(frames: str) -> None:
+    settings = {"store": "memory:", "databases": "datasets=2", "frames": frames}
+    with HepnosServer(settings) as server, hepnos.open(server.url) as store:
+        test_nothing_is_made_in_a_data_set_that_was_deleted_and_readers_are_told(store)
+        test_one_that_was_made_again_is_another_for_readers_and_writers(store)
+
+
+def test_databases_that_are_added_know_what_was_deleted(tmp_path: Path) -> None:
+    url = f"lmdb:{tmp_path / 'store'}?durability=none"
+    with hepnos.open(url) as store:
+        gone, kept = store.root.create_dataset("z"), store.root.create_dataset("kept")
+        gone.delete()
+        kept.create_items(np.arange(40), np.arange(40), np.arange(40))
+        address = store.address
+    engines = [address.engine(Kind.EVENT, index, create=True) for index in range(3)]
+    rebalance(engines)
+    for engine in engines:
+        engine.close()
+    with hepnos.open(url) as store:
+        stale = hepnos.DataSet(store, "z", gone.uuid)
+        assert len(store.databases.rings[Kind.EVENT].databases) == 3
+        for number in range(20):  # Why so many: they are in all three databases.
+            event = stale.runs.handle(number).subruns.handle(0).events.handle(1)
+            with pytest.raises(hepnos.DeletedError):
+                store.write(Kind.EVENT, event.raw_key, b"", "new")
+        assert store["kept"].events().count() == 40
+        assert list(examine(store)) == []
+
+
+def test_a_deletion_that_was_killed_is_seen_and_gone_on_with(
+    store: hepnos.DataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = store.root.create_dataset("z")
+    dataset.create_dataset("in it").create_run(1)
+    handle(dataset).create_event(1)
+
+    def killed(_uuid: UUID) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "remove_contents", killed)
+        with pytest.raises(KeyboardInterrupt):
+            dataset.delete()
+    assert {found.finding for found in examine(store)} == {"deleting"}
+    with pytest.raises(hepnos.DeletedError, match="not finished"):
+        store.root.create_dataset("z")
+    with pytest.raises(hepnos.DeletedError):
+        store["z"].create_run(2)
+    store["z"].delete()
+    assert raw(store) == []
 
 
 def test_a_stale_handle_deletes_nothing_of_a_data_set_that_was_made_again(store: hepnos.DataStore) -> None:
@@ -64,29 +226,92 @@ def test_a_stale_handle_deletes_nothing_of_a_data_set_that_was_made_again(store:
     assert [run.number for run in store["z/below"].runs] == [2]
 
 
-def orphan(store: hepnos.DataStore) -> None:
-    """What an interrupted removal, or a writer that came between, leaves behind."""
-    raw_key = number_key(uuid4(), (1,))
-    store.write(Kind.RUN, raw_key, b"", "new")
+def orphan(store: hepnos.DataStore) -> UUID:
+    """What a writer of an earlier version leaves behind that came between, or a database that was restored alone."""
+    uuid = uuid4()
+    for number in range(3):
+        store.write(Kind.RUN, number_key(uuid, (number,)), b"", "new")
+    store.write(Kind.PRODUCT, number_key(uuid, (1, 1, 1)) + b"label#int64", bytes(8), "new")
+    return uuid
 
 
-def test_what_is_left_of_a_deleted_data_set_is_removed(store: hepnos.DataStore) -> None:
+def test_what_belongs_to_no_data_set_is_swept_and_nothing_else(store: hepnos.DataStore) -> None:
     kept = store.root.create_dataset("kept")
     kept.create_run(1)
-    orphan(store)
-    orphan(store)
-    found = list(examine(store))
-    assert [finding.finding for finding in found] == ["no-dataset"] * 2
-    assert remove_orphans(store, found) == 2
-    assert list(examine(store)) == []
-    assert [run.number for run in kept.runs] == [1]
+    kept.create_dataset("in it").store("label", 1)
+    before = raw(store)
+    orphans = sorted(str(orphan(store)) for _ in range(2))
+    found = [("orphan", name, 4) for name in orphans]
+    assert list(leftovers(store)) == found
+    assert list(sweep(store)) == found
+    assert (raw(store), list(leftovers(store)), list(examine(store))) == (before, [], [])
+    with pytest.raises(hepnos.DeletedError):
+        store.write(Kind.RUN, number_key(UUID(orphans[0]), (9,)), b"", "new")
 
 
-def test_nothing_is_removed_while_the_record_of_a_data_set_cannot_be_read(store: hepnos.DataStore) -> None:
+def test_nothing_is_swept_while_the_record_of_a_data_set_cannot_be_read(store: hepnos.DataStore) -> None:
     dataset = store.root.create_dataset("z")
     dataset.create_run(1)
     ring = store.databases.rings[Kind.DATASET]
     ring.commit(Commit((), (Put(dataset_key("z"), b"damaged"),)))
     with pytest.raises(InvalidInputError, match="cannot be read"):
-        remove_orphans(store, list(examine(store)))
+        list(sweep(store))
     assert [run.number for run in dataset.runs] == [1]
+
+
+def test_a_sweep_that_is_stopped_is_gone_on_with_by_another_and_loaders_write_meanwhile(
+    store: hepnos.DataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("keyplan.apps.hepnos.sweep._BATCH_KEYS", 2)
+    for _ in range(4):
+        orphan(store)
+    dataset = store.root.create_dataset("loaded")
+    stop = Event()
+
+    def told(progress: Progress) -> None:
+        dataset.create_run(progress.done)
+        if progress.done > 2:
+            stop.set()
+
+    with pytest.raises(StoppedError):
+        list(sweep(store, progress=told, stop=stop, command=("hepnos", "sweep")))
+    (job,) = open_jobs(store.databases.rings[Kind.DATASET].databases[0])
+    assert (job.command, job.subject) == (("hepnos", "sweep"), "the sweep of a HEPnOS store")
+    first, second = sweep(store), sweep(store)
+    assert [next(each).what for each in (first, second)] == ["orphan"] * 2
+    with pytest.raises(TargetTakenError):
+        list(first)
+    assert [each.what for each in second] == ["orphan"]
+    assert open_jobs(store.databases.rings[Kind.DATASET].databases[0]) == []
+    assert list(examine(store)) == []
+    assert dataset.runs.count() == 2
+
+
+def test_a_note_without_a_table_is_swept_when_asked_for_and_put_back_for_a_loader(
+    store: hepnos.DataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = store.root.create_dataset("z")
+
+    def store_table(label: str) -> None:
+        dataset.store_table(label, {"x": np.arange(2.0)}, run=[1, 1], subrun=[1, 1], event=[1, 1], create=True)
+
+    for label in ("kept", "empty", "loaded"):
+        store_table(label)
+    for label in ("empty", "loaded"):
+        assert dataset.runs[1].subruns[1].events[1].delete_product(label, dataset.tables[label].types[0])
+    assert list(sweep(store)) == []
+    assert list(leftovers(store, has_notes=True)) == [("note", "z empty", 1), ("note", "z loaded", 1)]
+    remove = store.remove
+
+    def removed(kind: Kind, raw_key: bytes) -> bool:
+        """A loader that has noted its table writes it between the look and the removal of the note."""
+        if b"loaded" in raw_key:
+            monkeypatch.undo()
+            rows = np.zeros(2, [("x", float)])
+            dataset.runs[1].subruns[1].events[1].store("loaded", rows, type=dataset.tables["loaded"].types[0])
+        return remove(kind, raw_key)
+
+    monkeypatch.setattr(store, "remove", removed)
+    assert list(sweep(store, has_notes=True)) == [("note", "z empty", 1)]
+    assert list(dataset.tables) == ["kept", "loaded"]
+    assert dataset.load_table("loaded").rows["x"].tolist() == [0.0, 0.0]

@@ -167,7 +167,8 @@ def test_what_is_removed_is_gone_with_all_that_it_held(dataset: hepnos.DataSet, 
     assert [each.number for each in dataset.runs[1]] == [2]
     dataset.delete()
     assert not dataset.exists()
-    assert dataset.events().count() == 0
+    with pytest.raises(hepnos.DeletedError):
+        dataset.events().count()
     assert remote.root.get(dataset.path) is None
 
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from keyplan.apps.hepnos.entries import NUMBER_COLUMNS
     from keyplan.apps.hepnos.errors import (
         BatchError,
+        DeletedError,
         InvalidLabelError,
         InvalidNameError,
         InvalidNumberError,
@@ -104,6 +105,7 @@ __all__ = [
     "DataSets",
     "DataStore",
     "Databases",
+    "DeletedError",
     "Event",
     "EventBatch",
     "EventKey",
@@ -182,7 +184,7 @@ _MODULES: Final = {
     "datasets": ("DataSet", "DataSets"),
     "entries": ("NUMBER_COLUMNS",),
     "errors": (
-        *("BatchError", "InvalidLabelError", "InvalidNameError", "InvalidNumberError", "MissingError"),
+        *("BatchError", "DeletedError", "InvalidLabelError", "InvalidNameError", "InvalidNumberError", "MissingError"),
         *("ProcessingError", "TypeMismatchError"),
     ),
     "event_set": ("EventSet",),

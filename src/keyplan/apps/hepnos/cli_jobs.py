@@ -1,4 +1,4 @@
-"""The commands that work through a store: a function over all events in parallel, and the growth of its databases."""
+"""The commands that work through a store: a function over all events in parallel, the growth of its databases, the sweep."""
 
 import sys
 from contextlib import ExitStack
@@ -12,6 +12,7 @@ from keyplan.apps.hepnos.cli_store import dataset_named, opened
 from keyplan.apps.hepnos.databases import Address, database_counts, read_counts
 from keyplan.apps.hepnos.datasets import DataSet
 from keyplan.apps.hepnos.parallel import ParallelProcessor
+from keyplan.apps.hepnos.sweep import Leftover, leftovers, sweep
 from keyplan.cli import (
     ConfigOption,
     JsonOption,
@@ -27,7 +28,7 @@ from keyplan.cli import (
 from keyplan.errors import InvalidInputError
 from keyplan.ring import rebalance as grow
 
-__all__ = ["process", "rebalance"]
+__all__ = ["print_leftover", "process", "rebalance", "sweep_store"]
 
 
 def process(
@@ -135,3 +136,48 @@ def rebalance(
             print_json({"kind": kind.value, "databases": done.databases, "moved": done.moved, "keys": done.entries})
         else:
             print_text(f"{kind.value}: {done.databases} databases, {done.moved:,} of {done.entries:,} keys moved")
+
+
+def sweep_store(
+    context: typer.Context,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Print what would be removed, and remove nothing.")
+    ] = False,
+    notes: Annotated[
+        bool,
+        typer.Option("--notes", help="Notes of tables without products, too. A table without rows is one of these."),
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Remove what belongs to nothing: what deletions have left that were interrupted, and what has the UUID of no data set.
+
+    In batches, while others load and read. One that was interrupted goes on when it is asked for again.
+    """
+    url = store_url_of_option(store, config)
+    command = (*words_of(context), "--store", absolute_url(url))
+    with ExitStack() as stack:
+        data = stack.enter_context(opened(store, config))
+        if dry_run:
+            found, verb = leftovers(data, has_notes=notes), "would be removed"
+        else:
+            stop = stack.enter_context(stopped_by_signals(lambda: command))
+            shown = stack.enter_context(progress_bar("keys"))
+            found = sweep(data, has_notes=notes, progress=shown.told, stop=stop, command=command)
+            verb = "removed"
+        count = 0
+        for leftover in found:
+            count += 1
+            print_leftover(leftover, as_json=as_json, verb=verb)
+    if not count and not as_json:
+        print_text("Nothing is left over.")
+
+
+def print_leftover(leftover: Leftover, *, as_json: bool, verb: str) -> None:
+    """Print what was removed, or would be."""
+    if as_json:
+        print_json(leftover._asdict())
+    else:
+        keys = "1 key" if leftover.keys == 1 else f"{leftover.keys:,} keys"
+        print_text(f"{leftover.what}\t{leftover.name}\t{keys} {verb}")

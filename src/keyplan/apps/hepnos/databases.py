@@ -7,6 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, Protocol
 
+from keyplan.apps.hepnos.deletions import FencedDatabase
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.remote import RemoteServer
 from keyplan.apps.hepnos.remote_calls import is_server_url
@@ -16,8 +17,11 @@ from keyplan.engine import (
     Delete,
     Engine,
     EngineUrl,
+    Guard,
+    KeyAbsent,
     KeyRange,
     KeyUnchanged,
+    Put,
     ReadOnlyEngine,
     Snapshot,
     open_engine,
@@ -155,7 +159,9 @@ class Databases:
         opened = opener or address.opener()
 
         def opened_around(kind: Kind, index: int, *, create: bool) -> Engine:
-            return around(opened(kind, index, create=create))
+            engine = around(opened(kind, index, create=create))
+            # Why not of a server: it has them around its own, and refuses everybody.
+            return engine if address.is_server or kind is Kind.DATASET else FencedDatabase(engine)
 
         with ExitStack() as stack:
             rings = {
@@ -242,6 +248,36 @@ class Databases:
             return False
         guard = KeyUnchanged(raw_key, entry.mod_revision)
         ring.commit_in(database, Commit((guard,), (Delete(raw_key),), epoch))
+        return True
+
+    def replace(self, kind: Kind, raw_key: bytes, value: bytes, by: bytes) -> bool:
+        """Write another value over one, if it is there by now. Return whether this call has.
+
+        Raises CommitConflictError when it changes meanwhile.
+        """
+        ring, database = self.rings[kind], self.place(kind, raw_key)
+        with ring.open_snapshot(database) as snapshot:
+            entry = snapshot.get(raw_key)
+            epoch = snapshot.epoch
+        if entry is None or entry.value != value:
+            return False
+        guard = KeyUnchanged(raw_key, entry.mod_revision)
+        ring.commit_in(database, Commit((guard,), (Put(raw_key, by),), epoch))
+        return True
+
+    def put_new(self, kind: Kind, raw_key: bytes, value: bytes, *, beside: tuple[bytes, bytes]) -> bool:
+        """Write a key that is not there beside one of the same database that has a value. Return False where that has not.
+
+        Raises CommitConflictError when the key is there, or either changes meanwhile.
+        """
+        ring, database = self.rings[kind], self.place(kind, raw_key)
+        with ring.open_snapshot(database) as snapshot:
+            entry = snapshot.get(beside[0])
+            epoch = snapshot.epoch
+        if entry is None or entry.value != beside[1]:
+            return False
+        guards: tuple[Guard, ...] = (KeyAbsent(raw_key), KeyUnchanged(beside[0], entry.mod_revision))
+        ring.commit_in(database, Commit(guards, (Put(raw_key, value),), epoch))
         return True
 
     def close(self) -> None:

@@ -1,20 +1,24 @@
 """What names a data set: its store, its full name and its UUID. Runs, subruns, events and bulk operations hold this."""
 
+from typing import Final
 from uuid import UUID
 
-from keyplan.apps.hepnos.errors import InvalidNameError, MissingError
+from keyplan.apps.hepnos.errors import DeletedError, InvalidNameError
 from keyplan.apps.hepnos.keys import Kind, dataset_key, product_item
 from keyplan.apps.hepnos.open_store import OpenStore
 from keyplan.apps.hepnos.products import Container
 from keyplan.errors import CorruptionError
 
-__all__ = ["DataSetRef", "uuid_of"]
+__all__ = ["DELETING", "DataSetRef", "is_deleting", "uuid_of"]
+
+DELETING: Final = b"\x00"
+"""What stands behind the UUID in the record of a data set while it is deleted: nobody makes anything in it any more."""
 
 
 class DataSetRef(Container):
     """A data set as the containers in it see it. Every one is a DataSet, which has the operations on what lies in it.
 
-    Two handles are equal when they name the same data set of the same store, whatever its UUID.
+    Two handles are equal when they are of the same data set of the same store; one that was made again is another.
     """
 
     __slots__ = ("_is_known", "_record", "_uuid", "name_path")
@@ -65,24 +69,34 @@ class DataSetRef(Container):
     def exists(self) -> bool:
         """Tell whether it is there, with this UUID: one that was deleted and made again is another."""
         raw = self.datastore.raw_value(Kind.DATASET, dataset_key(self.name_path)) if self.name_path else None
-        return raw is not None and uuid_of(raw) == self._uuid
+        return raw is not None and self._uuid is not None and raw == self._uuid.bytes
 
     def require(self, *, again: bool = True) -> None:
-        """Raise MissingError when it is not there, with this UUID: what is made in it would be found by nobody.
+        """Raise DeletedError when it is not there, with this UUID: what is made in it would be found by nobody.
 
-        Without `again` one look is enough for the handle's life, until `delete` is called on it.
+        Without `again` one look is enough for the handle's life, until `delete` is called on it. Why a look at all, where every
+        write is fenced: a batch writes late, and a handle may be of a data set that was never there.
         """
         if again or not self._is_known:
-            # Why not `exists`: one look comes with each creation, and need not spell the key anew.
-            record = self._record
-            if record is None:
-                record = self._record = (dataset_key(self.name_path), self.uuid.bytes)
+            record = self.record
             self._is_known = self.datastore.raw_value(Kind.DATASET, record[0]) == record[1]
         if not self._is_known:
-            raise MissingError(table="datasets", key=self.name_path)
+            raise DeletedError(table="datasets", key=self.name_path)
+
+    @property
+    def record(self) -> tuple[bytes, bytes]:
+        """The raw key and the value of its record, for as long as it is there."""
+        record = self._record
+        if record is None:  # Why kept: one look comes with each creation, and need not spell the key anew.
+            record = self._record = (dataset_key(self.name_path), self.uuid.bytes)
+        return record
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, DataSetRef) and other.name_path == self.name_path and other.datastore is self.datastore
+        return (
+            isinstance(other, DataSetRef)
+            and (other.name_path, other._uuid) == (self.name_path, self._uuid)
+            and other.datastore is self.datastore
+        )
 
     def __hash__(self) -> int:
         return hash(self.name_path)
@@ -92,7 +106,12 @@ class DataSetRef(Container):
 
 
 def uuid_of(raw: bytes) -> UUID:
-    """Return the UUID that a data set's value is. Raises CorruptionError."""
-    if len(raw) != 16:
+    """Return the UUID that a data set's value is, also while it is deleted. Raises CorruptionError."""
+    if len(raw) != 16 and not is_deleting(raw):
         raise CorruptionError(table="datasets", problem=f"a data set's UUID has 16 bytes, not {len(raw)}")
-    return UUID(bytes=raw)
+    return UUID(bytes=raw[:16])
+
+
+def is_deleting(raw: bytes) -> bool:
+    """Tell whether a data set's value is that of one which is deleted now, or whose deletion was interrupted."""
+    return len(raw) == 16 + len(DELETING) and raw.endswith(DELETING)

@@ -1,20 +1,24 @@
 """Data sets: named, nested, and each with a UUID of its own that the keys of its runs begin with."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Any
 from uuid import UUID, uuid4
 
 from keyplan.apps.hepnos.access import Writer
 from keyplan.apps.hepnos.bulk import Created, create_items
-from keyplan.apps.hepnos.dataset_ref import DataSetRef, uuid_of
-from keyplan.apps.hepnos.errors import InvalidNameError, MissingError
+from keyplan.apps.hepnos.dataset_ref import DELETING, DataSetRef, is_deleting, uuid_of
+from keyplan.apps.hepnos.errors import DeletedError, InvalidNameError, MissingError
 from keyplan.apps.hepnos.event_set import EventSet
 from keyplan.apps.hepnos.keys import Kind, dataset_key, dataset_range
 from keyplan.apps.hepnos.numbered import Numbers, Run
 from keyplan.apps.hepnos.open_store import OpenStore
 from keyplan.apps.hepnos.tables import Table, TableRows, Tables, load_table, store_table
 from keyplan.engine import KeyRange
+from keyplan.errors import CommitConflictError
+from keyplan.store import Backoff
 
 __all__ = ["DataSet", "DataSets", "made_dataset", "new_uuid"]
 
@@ -22,7 +26,8 @@ __all__ = ["DataSet", "DataSets", "made_dataset", "new_uuid"]
 class DataSet(DataSetRef):
     """A data set: its full name and its UUID. The root has the name "", and neither runs nor products.
 
-    Two handles are equal when they name the same data set of the same store, whatever its UUID.
+    Two handles are equal when they are of the same data set of the same store. A handle is of the data set that it was made of:
+    when that is deleted, whatever makes or finds something in it raises DeletedError, though another has its name.
     """
 
     __slots__ = ()
@@ -37,11 +42,13 @@ class DataSet(DataSetRef):
     def create_dataset(self, name: str) -> "DataSet":
         """Create a data set in it, unless it exists, and return it. The winner of a race gives it its UUID.
 
-        Raises InvalidNameError: the name is empty, or holds a slash or a NUL, or would be on the 257th level.
+        Raises InvalidNameError: the name is empty, or holds a slash or a NUL, or would be on the 257th level; DeletedError.
         """
         if "/" in name:
             raise InvalidNameError(problem="a name holds no slash; `ensure` creates a whole path", value=name)
-        return made_dataset(self.datastore, f"{self.name_path}/{name}" if self.name_path else name)
+        if self.is_root:
+            return made_dataset(self.datastore, name)
+        return made_dataset(self.datastore, f"{self.name_path}/{name}", parent=self)
 
     def ensure(self, path: str) -> "DataSet":
         """Create the data sets on a path below this one, as far as they do not exist, and return the last.
@@ -60,7 +67,12 @@ class DataSet(DataSetRef):
         below = _stripped(path)
         whole = f"{self.name_path}/{below}" if self.name_path else below
         raw = self.datastore.raw_value(Kind.DATASET, dataset_key(whole))
+        self._require_unless_root()  # Why afterwards: what was found before is of it, if it is still there.
         return None if raw is None else DataSet(self.datastore, whole, uuid_of(raw))
+
+    def _require_unless_root(self) -> None:
+        if not self.is_root:
+            self.require()
 
     def __getitem__(self, child: "str | int") -> "DataSet | Run":
         """Return the data set of a path below this one, or the run of a number. Raises MissingError, which is a KeyError."""
@@ -142,8 +154,8 @@ class DataSet(DataSetRef):
     def delete(self) -> None:
         """Remove it with all that it holds: products, events, subruns, runs, the data sets in it.
 
-        One that was deleted and made again by somebody else is another, and stays. What is made in it at this moment may be
-        left without a data set: `keyplan hepnos check --repair` removes it.
+        From its beginning on nobody makes anything in it, whatever handle of it they have. One that was interrupted is gone on
+        with by deleting it again, or by `keyplan hepnos sweep`. One that was made again by somebody else is another, and stays.
         """
         self._is_known = False
         _remove(self)
@@ -152,10 +164,12 @@ class DataSet(DataSetRef):
 class DataSets:
     """The data sets in one, by name, in the order of their bytes. They lie in all databases, and are merged."""
 
-    __slots__ = ("parent",)
+    __slots__ = ("has_deleted", "parent")
 
-    def __init__(self, parent: DataSet) -> None:
+    def __init__(self, parent: DataSet, *, has_deleted: bool = False) -> None:
+        """`has_deleted`: also those in one that is deleted, for whoever removes them."""
         self.parent = parent
+        self.has_deleted = has_deleted
 
     def __iter__(self) -> Iterator[DataSet]:
         return self.range()
@@ -212,6 +226,8 @@ class DataSets:
         parent = self.parent.path
         size = len(dataset_range(parent).start)
         with store.databases.rings[Kind.DATASET].snapshot() as snapshot:
+            if not self.parent.is_root and not self.has_deleted:
+                self.parent.require()  # Why now: what the snapshot shows is of it, if it is still there.
             for key, value in islice(snapshot.pairs(key_range, reverse=reverse), limit):
                 name = key[size:].decode()
                 yield DataSet(store, f"{parent}/{name}" if parent else name, uuid_of(value))
@@ -227,33 +243,69 @@ def new_uuid() -> UUID:
     return uuid4()
 
 
-def made_dataset(store: OpenStore, path: str) -> DataSet:
-    """Create a data set by its full name unless it exists; its parents are not looked at. Of a race, the first wins."""
+def made_dataset(store: OpenStore, path: str, *, parent: DataSetRef | None = None) -> DataSet:
+    """Create a data set by its full name unless it exists. Of a race, the first wins.
+
+    In a `parent` that is there: raises DeletedError, and makes nothing, when it is not. Without one nothing is looked at.
+    """
     raw_key = dataset_key(path)
     store.check_key(Kind.DATASET, raw_key)
     stored = store.raw_value(Kind.DATASET, raw_key)
     while stored is None:
-        place = store.databases.place(Kind.DATASET, raw_key)
-        store.databases.put(Kind.DATASET, place, [raw_key], [new_uuid().bytes], mode="new")
+        _make(store, raw_key, parent)
         stored = store.raw_value(Kind.DATASET, raw_key)
+    if parent is not None:
+        parent.require()  # Why: what exists may be in another data set of the parent's name.
+    if is_deleting(stored):
+        problem = "its deletion is not finished: delete it again, or run `keyplan hepnos sweep`"
+        raise DeletedError(table="datasets", key=path, problem=problem)
     return DataSet(store, path, uuid_of(stored))
+
+
+def _make(store: OpenStore, raw_key: bytes, parent: DataSetRef | None) -> None:
+    """Write the record of a data set unless it is there. Raises DeletedError."""
+    databases, uuid = store.databases, new_uuid().bytes
+    place = databases.place(Kind.DATASET, raw_key)
+    if parent is not None and databases.place(Kind.DATASET, parent.record[0]) == place:
+        with suppress(
+            CommitConflictError
+        ):  # Why: who was faster has made it, or the parent is gone; both are looked at.
+            if not databases.put_new(Kind.DATASET, raw_key, uuid, beside=parent.record):
+                parent.require()
+        return
+    if parent is not None:
+        parent.require()
+    databases.put(Kind.DATASET, place, [raw_key], [uuid], mode="new")
+    if parent is not None:
+        # Why again: who deletes the parent has marked its record before looking for what is in it. So one of the two sees
+        # the other, in databases that have no commit together.
+        try:
+            parent.require()
+        except DeletedError:
+            databases.remove(Kind.DATASET, raw_key, value=uuid)
+            raise
 
 
 def _remove(dataset: DataSet) -> None:
     """Remove a data set with all that it holds, those in it first; of one that was made again, what the old one held.
 
-    Raises CommitConflictError when its record changes meanwhile.
+    marked     the record says that it is deleted: nobody makes anything in it, and who has made a data set meanwhile undoes it
+    emptied    the data sets in it are gone, then what has its UUID, with the fence of each database in the same commit
+    gone       the record is removed
+
+    Each step is done again by whoever deletes it next.
     """
-    children = list(dataset.datasets)
-    # Why asked: by its name alone, the data sets and the record of one that was made again would go. Why after the list:
-    # what was listed before is not in one that was made since, and each child is asked for its own UUID.
-    if dataset.is_root or dataset.exists():
-        for child in children:
-            _remove(child)
+    store, databases = dataset.datastore, dataset.datastore.databases
     if dataset.is_root:
+        for child in list(dataset.datasets):
+            _remove(child)
         return
-    store, uuid = dataset.datastore, dataset.uuid
-    store.remove_contents(uuid)
-    store.databases.remove(Kind.DATASET, dataset_key(dataset.path), value=uuid.bytes)  # if it is still this one's
-    # Why again: who looked before the record was gone may have written meanwhile.
-    store.remove_contents(uuid)
+    raw_key, value = dataset.record
+    marked = value + DELETING
+    Backoff().until_committed(partial(databases.replace, Kind.DATASET, raw_key, value, marked))
+    # Why asked: the data sets of one that was made again are not in this one.
+    if store.raw_value(Kind.DATASET, raw_key) == marked:
+        for child in list(DataSets(dataset, has_deleted=True)):
+            _remove(child)
+    store.remove_contents(dataset.uuid)
+    Backoff().until_committed(partial(databases.remove, Kind.DATASET, raw_key, value=marked))

@@ -7,6 +7,7 @@ from keyplan.errors import EngineError, InvalidKeyError, InvalidRecordError, Key
 
 __all__ = [
     "BatchError",
+    "DeletedError",
     "InvalidLabelError",
     "InvalidNameError",
     "InvalidNumberError",
@@ -18,6 +19,17 @@ __all__ = [
 
 class MissingError(NotFoundError, KeyError):
     """There is no such data set, run, subrun, event or product. Facts: `table`, `key`: its path, "nova/2019 12096 1 7"."""
+
+
+class DeletedError(MissingError):
+    """The data set that a handle is of was deleted; nothing was written. One that has its name by now is another.
+
+    Facts: `table`, `key`: its full name, what was asked for in it, or its UUID; `problem` where its deletion is not finished.
+    """
+
+    code = "dataset-deleted"
+    summary = "the data set was deleted; what has its name by now is another: ask for it by its name"
+    http_status = 410
 
 
 class InvalidNumberError(InvalidKeyError, ValueError):

@@ -3,26 +3,26 @@
 unreadable      a key or a value that the layout of its databases does not explain
 misplaced       a key in another database than the one that it is placed on: no read finds it
 no-parent       a data set, subrun or event whose parent does not exist
-no-dataset      a run, subrun, event or product with the UUID of no data set: left behind by an interrupted removal, for one;
-                `remove_orphans` removes it
+deleting        a data set whose deletion was interrupted, or goes on now; what it still holds is not looked at
+no-dataset      a run, subrun, event or product with the UUID of no data set; sweep.py removes it
 no-container    a product of a run, subrun or event that does not exist
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from keyplan.apps.hepnos.dataset_ref import uuid_of
-from keyplan.apps.hepnos.keys import Kind, dataset_key, number_key, split_product
+from keyplan.apps.hepnos.dataset_ref import is_deleting, uuid_of
+from keyplan.apps.hepnos.keys import Kind, dataset_key, number_key, path_of_key, split_product
 from keyplan.apps.hepnos.layout import INVALID_NUMBER
 from keyplan.engine import ALL_KEYS, Snapshot
-from keyplan.errors import CorruptionError, InvalidInputError
-from keyplan.ring import RING_KEY
+from keyplan.errors import CorruptionError
+from keyplan.ring import OWN_PREFIX
 
 if TYPE_CHECKING:  # Why: for its type alone.
     from keyplan.apps.hepnos.store import DataStore
 
-__all__ = ["Finding", "examine", "remove_orphans"]
+__all__ = ["Finding", "examine"]
 
 _KEY_BYTES: Final = {Kind.RUN: 24, Kind.SUBRUN: 32, Kind.EVENT: 40}
 _TOLD_EVERY: Final = 65_536
@@ -50,24 +50,6 @@ def examine(store: "DataStore", *, progress: Callable[[int], None] | None = None
     yield from examination.products()
 
 
-def remove_orphans(store: "DataStore", findings: Iterable[Finding]) -> int:
-    """Remove what has the UUID of no data set, of all that was found; return of how many UUIDs.
-
-    Raises InvalidInputError, and removes nothing, while the record of a data set cannot be read: it may be the one.
-    """
-    orphans = {UUID(bytes=found.raw_key[:16]) for found in findings if found.finding == "no-dataset"}
-    # Why read again, every record: a data set may have come since, also one that stands where no list finds it.
-    look = _Examination(store, lambda _keys: None)
-    for finding in look.datasets():
-        if finding.finding == "unreadable":
-            problem = f"the record of a data set cannot be read ({finding.meaning}); restore it, or remove it, first"
-            raise InvalidInputError(source="--repair", problem=problem)
-    orphans -= look.uuids
-    for uuid in sorted(orphans):
-        store.remove_contents(uuid)
-    return len(orphans)
-
-
 class _Examination:
     def __init__(self, store: "DataStore", progress: Callable[[int], None]) -> None:
         self._store = store
@@ -75,18 +57,23 @@ class _Examination:
         self._progress = progress
         self._read = 0
         self._paths: dict[bytes, str] = {}
+        self._deleting: set[bytes] = set()
 
     def datasets(self) -> Iterator[Finding]:
         for database, snapshot in self._snapshots(Kind.DATASET):
             for key, value in snapshot.pairs(ALL_KEYS):
-                if key == RING_KEY:
+                if key.startswith(OWN_PREFIX):
                     continue
-                path = _path_of(key)
+                path = path_of_key(key)
                 if path is None:
                     yield Finding("unreadable", "datasets", database, key, "no data set's key")
                     continue
                 try:
-                    self._paths[uuid_of(value).bytes] = path
+                    uuid = uuid_of(value).bytes
+                    self._paths[uuid] = path
+                    if is_deleting(value):
+                        self._deleting.add(uuid)
+                        yield Finding("deleting", "datasets", database, key, path)
                 except CorruptionError:
                     yield Finding("unreadable", "datasets", database, key, f"{path}: the value is no UUID")
                 if self._databases.place(Kind.DATASET, key) != database:
@@ -94,11 +81,6 @@ class _Examination:
                 parent = path.rpartition("/")[0]
                 if parent and self._databases.value(Kind.DATASET, dataset_key(parent)) is None:
                     yield Finding("no-parent", "datasets", database, key, path)
-
-    @property
-    def uuids(self) -> set[UUID]:
-        """The data sets that were found, wherever they stand."""
-        return {UUID(bytes=raw) for raw in self._paths}
 
     def numbered(self, kind: Kind) -> Iterator[Finding]:
         size = _KEY_BYTES[kind]
@@ -161,7 +143,7 @@ class _Examination:
             self._read += 1
             if self._read % _TOLD_EVERY == 0:
                 self._progress(self._read)
-            if key != RING_KEY:
+            if not key.startswith(OWN_PREFIX) and key[:16] not in self._deleting:
                 yield key
 
     def _meaning(self, key: bytes) -> str:
@@ -178,12 +160,3 @@ def _numbers(raw: bytes) -> tuple[int, ...]:
             break
         found.append(number)
     return tuple(found)
-
-
-def _path_of(key: bytes) -> str | None:
-    """Return the full name that a data set's key says, or None."""
-    try:
-        path = key[1:].decode()
-        return path if dataset_key(path) == key else None
-    except ValueError:  # Why: InvalidNameError and UnicodeDecodeError both are.
-        return None

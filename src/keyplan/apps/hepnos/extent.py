@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from keyplan.apps.hepnos.databases import Address
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.engine import ALL_KEYS, EngineUrl
+from keyplan.ring import OWN_RANGE
 
 if TYPE_CHECKING:  # Why: for its type alone.
     from keyplan.apps.hepnos.store import DataStore
@@ -28,7 +29,7 @@ def extents(store: "DataStore") -> list[Extent]:
     found: list[Extent] = []
     for kind, database in store.databases:
         with store.databases.snapshot(kind, database) as snapshot:
-            keys = snapshot.count(ALL_KEYS) - 1  # Why less one: the description of the ring.
+            keys = snapshot.count(ALL_KEYS) - snapshot.count(OWN_RANGE)
         found.append(Extent(kind.value, database, keys, _disk_bytes(store.address, kind, database)))
     return found
 

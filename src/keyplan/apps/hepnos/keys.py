@@ -38,6 +38,7 @@ __all__ = [
     "event_numbers",
     "number_key",
     "number_range",
+    "path_of_key",
     "product_item",
     "product_range",
     "product_suffix",
@@ -110,6 +111,15 @@ def dataset_key(path: str) -> bytes:
         return _DATASETS.encode(DataSetKey.of_path(path))
     except InvalidKeyError as error:
         raise InvalidNameError(**error.facts) from error
+
+
+def path_of_key(raw_key: bytes) -> str | None:
+    """Return the full name that the raw key of a data set says; None when it is none."""
+    try:
+        path = raw_key[1:].decode()
+        return path if dataset_key(path) == raw_key else None
+    except ValueError:  # Why: InvalidNameError and UnicodeDecodeError both are.
+        return None
 
 
 def dataset_range(parent: str, *, at_least: str | None = None, starts_with: str | None = None) -> KeyRange:

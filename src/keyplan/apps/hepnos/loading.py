@@ -120,8 +120,8 @@ def load_source(
         done += len(own[0])
         if progress is not None:
             progress(done, source.entries)
-    if not source.entries:
-        note_tables(dataset, source.tables, name=source.table_name)
+    # Why again: there may be no entries, and a sweep may have found a note before there were products.
+    note_tables(dataset, source.tables, name=source.table_name)
     return Loaded(source.name, source.entries, blocks.events, created, products, tuple(source.tables), source.skipped)
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from keyplan.apps.hepnos.errors import DeletedError
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.packed import PACKED, pack, unpack
 from keyplan.engine import KeyRange
@@ -189,7 +190,7 @@ _TO_WRITE: Final = Need(Act.WRITE, NOTHING)
 
 _PLACE: Final = "/hepnos/databases/{kind}/{number}"
 _FAILURES: Final[dict[str, Any]] = {
-    "raises": (InvalidInputError, CommitConflictError),
+    "raises": (InvalidInputError, CommitConflictError, DeletedError),
     "failures": (404, 413, 415),
 }
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from keyplan.apps.hepnos.access import ProductSource, Writer
-from keyplan.apps.hepnos.errors import MissingError, TypeMismatchError
+from keyplan.apps.hepnos.errors import DeletedError, MissingError, TypeMismatchError
 from keyplan.apps.hepnos.keys import Kind, product_range, product_suffix
 from keyplan.apps.hepnos.open_store import OpenStore
 from keyplan.apps.hepnos.operations import checked_mode
@@ -52,13 +52,16 @@ class Container(ABC):
 
         Of a vector, `start` and `end` store a part. `mode`: "new" leaves a product that exists, "exist" writes only over one.
         `into` a batch or an asynchronous engine it is written later. Raises TypeMismatchError, InvalidLabelError,
-        EngineLimitError.
+        EngineLimitError; DeletedError when its data set was deleted.
         """
         kind = type_of_value(value) if type is None else product_type(type)
         if start or end is not None:
             value = _part(kind, value, start, end)
         raw_key = self.item + product_suffix(label, kind.name)
-        (into or self.datastore).write(Kind.PRODUCT, raw_key, kind.encode(value), checked_mode(mode))
+        try:
+            (into or self.datastore).write(Kind.PRODUCT, raw_key, kind.encode(value), checked_mode(mode))
+        except DeletedError as error:
+            raise DeletedError(table="products", key=f"{self.path} {label}#{kind.name}") from error
         return ProductID(raw_key)
 
     def load(
@@ -73,11 +76,14 @@ class Container(ABC):
         """Return the product of this label and type, or `default`; `missing="raise"`: MissingError.
 
         `source`: a prefetcher or preloaded products. A product of another type under the label is another product. Raises
-        CorruptionError, which names the product, when the stored bytes are none of the type.
+        CorruptionError, which names the product, when the stored bytes are none of the type; DeletedError.
         """
         kind = product_type(type)
         raw_key = self.item + product_suffix(label, kind.name)
-        raw = (self.datastore if source is None else source).raw_product(raw_key)
+        try:
+            raw = (self.datastore if source is None else source).raw_product(raw_key)
+        except DeletedError as error:
+            raise DeletedError(table="products", key=f"{self.path} {label}#{kind.name}") from error
         if raw is not None:
             try:
                 return kind.decode(raw)

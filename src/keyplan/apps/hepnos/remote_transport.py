@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from keyplan import errors
+from keyplan.apps.hepnos.errors import DeletedError
 from keyplan.errors import (
     CommitOutcomeUnknownError,
     EngineUnavailableError,
@@ -24,6 +25,7 @@ _KINDS: Final[dict[str, type[KeyplanError]]] = {
     for name in errors.__all__
     if isinstance(kind := getattr(errors, name), type) and issubclass(kind, KeyplanError)
 }
+_KINDS[DeletedError.code.replace("-", "_")] = DeletedError
 _KINDS.pop("not_found")  # Why: the server's word for a route that it does not have.
 
 

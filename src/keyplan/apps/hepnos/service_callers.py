@@ -13,7 +13,7 @@ from typing import Final
 from keyplan.apps.hepnos.databases import Databases
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.engine import Area, ConfinedEngine, KeyRange, Outside, Reach
-from keyplan.ring import RING_KEY
+from keyplan.ring import OWN_PREFIX, OWN_RANGE, RING_KEY
 
 __all__ = ["CallersDatabases", "reach_in"]
 
@@ -36,9 +36,9 @@ def reach_in(kind: Kind, granted: Reach) -> Reach:
                 key_range = KeyRange(stretch.range.start[len(place) :], end)
                 yield Area(key_range)
                 if stretch.write == ():
-                    # Why around the description: it is no record, and nobody who asks a server writes it.
-                    yield Area(KeyRange(key_range.start, _before(RING_KEY, key_range)), can_write=True)
-                    yield Area(KeyRange(max(key_range.start, _RING.range.end or b""), end), can_write=True)
+                    # Why around the ring's own: they are no records, and nobody who asks a server writes them.
+                    yield Area(KeyRange(key_range.start, _before(OWN_PREFIX, key_range)), can_write=True)
+                    yield Area(KeyRange(max(key_range.start, OWN_RANGE.end or b""), end), can_write=True)
 
     return Reach(areas())
 

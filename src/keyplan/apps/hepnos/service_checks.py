@@ -6,13 +6,14 @@ from typing import Final
 import numpy as np
 
 from keyplan.apps.hepnos.databases import Databases
+from keyplan.apps.hepnos.dataset_ref import is_deleting
 from keyplan.apps.hepnos.errors import InvalidNumberError
 from keyplan.apps.hepnos.keys import ITEM_BYTES, Kind, dataset_key, split_product
 from keyplan.apps.hepnos.layout import INVALID_NUMBER
 from keyplan.apps.hepnos.packed import FINGERPRINT_BYTES
 from keyplan.engine import FailedGuard, KeyRange, KeyUnchanged, Snapshot, fingerprint
 from keyplan.errors import CommitConflictError, InvalidInputError, InvalidKeyError
-from keyplan.ring import RING_KEY
+from keyplan.ring import OWN_PREFIX, OWN_RANGE
 from keyplan.server import AnswerError
 
 __all__ = ["check_pairs", "check_ranges", "check_removed", "check_ring", "unchanged_guards"]
@@ -56,7 +57,7 @@ def _check_numbered(kind: Kind, keys: Sequence[bytes], values: Sequence[bytes]) 
 
 
 def _check_datasets(keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-    if len(values) != len(keys) or set(map(len, values)) != {_UUID_BYTES}:
+    if len(values) != len(keys) or not all(map(_is_uuid, values)):
         raise InvalidInputError(source="body", problem=f"a data set's value is its UUID, of {_UUID_BYTES} bytes")
     for key in keys:
         try:
@@ -65,6 +66,11 @@ def _check_datasets(keys: Sequence[bytes], values: Sequence[bytes]) -> None:
             is_one = False
         if not is_one:
             raise InvalidInputError(source="body", problem="a key is none of a data set")
+
+
+def _is_uuid(value: bytes) -> bool:
+    """Tell whether it is the value of a data set, or of one that is deleted."""
+    return len(value) == _UUID_BYTES or is_deleting(value)
 
 
 def _is_suffix(suffix: bytes) -> bool:
@@ -90,16 +96,17 @@ def unchanged_guards(snapshot: Snapshot, keys: Sequence[bytes], fingerprints: Se
 
 
 def check_removed(keys: Sequence[bytes]) -> None:
-    """Refuse to touch the description of the ring, which is no record."""
-    if RING_KEY in keys:
-        raise InvalidInputError(source="body", problem="the ring's description is no record")
+    """Refuse to touch what the ring keeps for itself, which is no record."""
+    if any(key.startswith(OWN_PREFIX) for key in keys):
+        raise InvalidInputError(source="body", problem="what the ring keeps for itself is no record")
 
 
 def check_ranges(starts: Sequence[bytes | None], ends: Sequence[bytes | None]) -> list[KeyRange]:
-    """Return the ranges that are to be removed. Raises InvalidInputError when one has the ring's description in it."""
+    """Return the ranges that are to be removed. Raises InvalidInputError when one has something of the ring's own in it."""
     if len(starts) != len(ends) or None in starts:
         raise InvalidInputError(source="body", problem="each range has a start")
     ranges = [KeyRange(start, end) for start, end in zip(starts, ends, strict=True) if start is not None]
-    if any(RING_KEY in each for each in ranges):
-        raise InvalidInputError(source="body", problem="the ring's description is no record")
+    end = OWN_RANGE.end
+    if any(each.start < (end or b"") and (each.end is None or each.end > OWN_PREFIX) for each in ranges):
+        raise InvalidInputError(source="body", problem="what the ring keeps for itself is no record")
     return ranges

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from keyplan.apps.hepnos.databases import Address, Databases, database_counts
-from keyplan.apps.hepnos.datasets import DataSet, made_dataset
+from keyplan.apps.hepnos.datasets import DataSet, DataSets, made_dataset
 from keyplan.apps.hepnos.keys import Kind, dataset_key
 from keyplan.apps.hepnos.numbered import Numbered
 from keyplan.apps.hepnos.open_store import OpenStore
@@ -81,4 +81,4 @@ class DataStore(OpenStore):
                 waiting.pop()
             else:
                 yield dataset
-                waiting.append(iter(dataset.datasets))
+                waiting.append(iter(DataSets(dataset, has_deleted=True)))

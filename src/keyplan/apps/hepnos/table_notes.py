@@ -25,7 +25,16 @@ from keyplan.apps.hepnos.product_types import RowsType, VectorType
 from keyplan.apps.hepnos.types import rows_type
 from keyplan.errors import CorruptionError, InvalidInputError
 
-__all__ = ["NotedTable", "chosen_columns", "note_table", "note_tables", "noted_tables", "other_versions", "table_type"]
+__all__ = [
+    "NotedTable",
+    "chosen_columns",
+    "note_id",
+    "note_table",
+    "note_tables",
+    "noted_tables",
+    "other_versions",
+    "table_type",
+]
 
 _NOTE: Final = "table/"
 _LABEL: Final = re.compile(r"table/(.*)/[0-9a-f]{16}", re.DOTALL)
@@ -86,7 +95,7 @@ def note_table(dataset: DataSetRef, label: str, kind: RowsType, *, name: str | N
 
 def note_tables(dataset: DataSetRef, tables: Mapping[str, RowsType], *, name: str | None = None) -> None:
     """Keep the same of several tables, given by label, in one commit."""
-    notes = {f"{_NOTE}{label}/{_digest(kind.name)}": _note_of(label, kind, name) for label, kind in tables.items()}
+    notes = {_note_label(label, kind): _note_of(label, kind, name) for label, kind in tables.items()}
     stored = {noted: dataset.load(noted, dict) for noted in notes}
     missing = [noted for noted, found in stored.items() if found is None]
     if missing:
@@ -126,6 +135,15 @@ def other_versions(dataset: DataSetRef, tables: Mapping[str, RowsType], *, name:
         if noted is not None and noted.name == (name or label) and noted.type.name != tables[label].name:
             found.append(noted)
     return found
+
+
+def note_id(dataset: DataSetRef, noted: NotedTable) -> ProductID:
+    """Return the id of the note of a version."""
+    return dataset.product_id(_note_label(noted.label, noted.type), dict)
+
+
+def _note_label(label: str, kind: RowsType) -> str:
+    return f"{_NOTE}{label}/{_digest(kind.name)}"
 
 
 def noted_tables(dataset: DataSetRef, label: str | None = None) -> Iterator[NotedTable]:

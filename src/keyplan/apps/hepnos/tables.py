@@ -465,5 +465,6 @@ def store_table(
         create_items(dataset, *columns, operation_keys=operation_keys)
     note_table(dataset, label, kind)
     stored = store_products(dataset, label, kind, first, values, operation_keys=operation_keys)
+    note_table(dataset, label, kind)  # Why again: a sweep may have found the note without products.
     remove_other_versions(dataset, [EventProducts(label, kind, first, values)])
     return stored
