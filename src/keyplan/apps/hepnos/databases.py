@@ -11,6 +11,7 @@ from keyplan.apps.hepnos.deletions import FencedDatabase
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.remote import RemoteServer
 from keyplan.apps.hepnos.remote_calls import is_server_url
+from keyplan.apps.hepnos.shares import keyspace_in, share_of
 from keyplan.engine import (
     Capability,
     Commit,
@@ -82,15 +83,29 @@ class Address:
             raise InvalidInputError(source=self.url, problem="a server's databases are made and grown where it is")
         for name, urls in self.urls:
             if name == kind.value:
-                return open_engine(urls[index], create=create, readonly=self.is_readonly)
+                return self._opened(urls[index], kind, index, create=create)
+        return self._opened(self.url, kind, index, create=create)
+
+    def _opened(self, url: str, kind: Kind, index: int, *, create: bool) -> Engine:
         name = f"{kind.value}.{index}"
-        return database_engine(_without_history(self.url), name, create=create, readonly=self.is_readonly)
+        own_url, keyspace = keyspace_in(url)
+        if keyspace is not None:
+            # Why one session: all databases are closed together, and each session is a thread.
+            is_first = kind is Kind.DATASET and index == 0
+            return share_of(own_url, keyspace, name, create=create, readonly=self.is_readonly, has_session=is_first)
+        if self.urls:
+            return open_engine(url, create=create, readonly=self.is_readonly)
+        return database_engine(_without_history(url), name, create=create, readonly=self.is_readonly)
 
     def queues(self) -> Engine:
         """Open the database of queues, with a history, so that it can be watched. Raises InvalidInputError: it has no URL."""
         if not self.url or self.is_server:
             problem = "a store of a server, or given by the URLs of its databases, has no queues"
             raise InvalidInputError(source="queues", problem=problem)
+        url, keyspace = keyspace_in(self.url)
+        if keyspace is not None:
+            is_new = not self.is_readonly
+            return share_of(url, keyspace, "queues.0", create=is_new, readonly=self.is_readonly, has_session=False)
         return database_engine(self.url, "queues.0", create=not self.is_readonly, readonly=self.is_readonly)
 
     def counts(self) -> dict[str, int]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from keyplan.apps.hepnos.databases import Address
 from keyplan.apps.hepnos.keys import Kind
+from keyplan.apps.hepnos.shares import keyspace_in
 from keyplan.engine import ALL_KEYS, EngineUrl
 from keyplan.ring import OWN_RANGE
 
@@ -43,7 +44,7 @@ def unevenness(counts: list[int]) -> float:
 def _disk_bytes(address: Address, kind: Kind, database: int) -> int | None:
     url = dict(address.urls)[kind.value][database] if address.urls else address.url
     parsed = EngineUrl.parse(url)
-    if parsed.scheme != "lmdb":
+    if parsed.scheme != "lmdb" or keyspace_in(url)[1] is not None:
         return None
     folder = Path(parsed.address) if address.urls else Path(parsed.address) / f"{kind.value}.{database}"
     files = [folder] if folder.is_file() else sorted(folder.rglob("*"))

@@ -22,6 +22,7 @@ def open_hepnos(
 ) -> "DataStore":
     """Open a HEPnOS store: `lmdb:PATH` a folder of LMDB files, `memory:NAME`, `etcd://...` one store for all.
 
+    With `?keyspace=NAME` it is in that key space of the store, which is made for HEPnOS where there is none; see `shares.py`.
     `http://HOST:PORT`, `https://HOST` or `unix:PATH` is that of a server, which is asked with `token`; see `service.py`.
     `databases` says how many there are of each kind, {"events": 4, "products": 4}, one where nothing is said; for a store that
     exists it may be left out. Raises RingMismatchError when the data was written with other numbers.
