@@ -9,7 +9,7 @@ from urllib.parse import unquote_plus
 
 from keyplan.engine import Engine, PrefixedEngine, open_engine
 from keyplan.errors import InvalidInputError
-from keyplan.keyspace import open_for_care, open_key_space
+from keyplan.keyspace import SESSION_SECONDS_DEFAULT, open_for_care, open_key_space
 from keyplan.store import Store
 
 __all__ = ["keyspace_in", "share_of"]
@@ -43,9 +43,13 @@ def share_of(url: str, keyspace: str, name: str, *, create: bool, readonly: bool
         if readonly:
             store: Store = open_for_care(engine, keyspace, is_reading=True)
         else:
-            session = {} if has_session else {"session_seconds": None}
             store = open_key_space(
-                engine, keyspace, _APPLICATION, create_if_missing=create, closes_engine=True, **session
+                engine,
+                keyspace,
+                _APPLICATION,
+                create_if_missing=create,
+                closes_engine=True,
+                session_seconds=SESSION_SECONDS_DEFAULT if has_session else None,
             )
     except BaseException:  # Why all: whoever is interrupted here has nothing to close it by.
         engine.close()
