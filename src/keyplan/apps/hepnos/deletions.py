@@ -125,7 +125,7 @@ class FencedDatabase(WrappedEngine):
 
         `fence` guards each commit.
         """
-        self.inner.commit(Commit((fence,), (Put(deleted_key(uuid), b""),)))
+        self.inner.commit(Commit((fence,), (Put(deleted_key(uuid), b""),), ""))
         rest = KeyRange.of_prefix(uuid)
         while True:
             with self.inner.snapshot() as snapshot:
@@ -133,7 +133,7 @@ class FencedDatabase(WrappedEngine):
             if not keys:
                 return
             part = KeyRange(keys[0], keys[-1] + b"\x00")
-            self.inner.commit(Commit((fence,), (DeleteRange(part),)))
+            self.inner.commit(Commit((fence,), (DeleteRange(part),), ""))
             rest = KeyRange(keys[-1] + b"\x00", rest.end)
             yield len(keys)
 
