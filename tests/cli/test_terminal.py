@@ -1,6 +1,7 @@
 """What a terminal is shown: columns, a head, cut lines, colours, a bar for long work."""
 
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
@@ -105,6 +106,7 @@ def test_long_work_shows_a_bar_and_passes_every_item_on_once(monkeypatch: pytest
     monkeypatch.setenv("TERM", "xterm")
     assert list(with_progress(range(5), total=5, title="counting racks")) == [0, 1, 2, 3, 4]
     assert "counting racks" in screen.getvalue()
+    assert re.search(r"\b[\d,]+/s", screen.getvalue())
 
 
 def test_a_pipe_sees_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:

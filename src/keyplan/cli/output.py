@@ -218,7 +218,10 @@ class Bar:
 
 @contextmanager
 def progress_bar(title: str, total: Callable[[], int] | None = None) -> Iterator[Bar]:
-    """Yield what is called with how far the work is. `total` is called only where somebody sees the bar."""
+    """Yield what is called with how far the work is. `total` is called only where somebody sees the bar.
+
+    The bar says how much is done, how fast, and how long the rest takes.
+    """
     if not sys.stderr.isatty():
         yield Bar()
         return
@@ -228,11 +231,17 @@ def progress_bar(title: str, total: Callable[[], int] | None = None) -> Iterator
 
     columns = (
         *(progress.TextColumn("{task.description}"), progress.BarColumn()),
-        *(progress.MofNCompleteColumn(), progress.TimeRemainingColumn()),
+        *(progress.MofNCompleteColumn(), progress.TextColumn("{task.fields[rate]}"), progress.TimeRemainingColumn()),
     )
     with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(title, total=None if total is None else total())
-        yield Bar(lambda done, total: shown.update(task, completed=done, total=total))
+        task = shown.add_task(title, total=None if total is None else total(), rate="")
+
+        def update(done: int, total: int | None) -> None:
+            seconds = shown.tasks[task].elapsed
+            rate = f"{done / seconds:,.0f}/s" if done and seconds else ""
+            shown.update(task, completed=done, total=total, rate=rate)
+
+        yield Bar(update)
 
 
 # ---- standard streams ----------------------------------------------------------------------------------------------------
