@@ -244,6 +244,13 @@ class PatroniNode:
             with suppress(ProcessLookupError):
                 os.kill(self._halted.pop(), signal.SIGCONT)
 
+    def restart_patroni(self) -> None:
+        """End Patroni and start it again; of a paused cluster PostgreSQL goes on."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait(_STOP_SECONDS_MAX)
+        self.start()
+
     def stop(self) -> None:
         """Ask Patroni to end, which ends PostgreSQL; kill both when that takes too long."""
         if self._process is not None and self._process.poll() is None:

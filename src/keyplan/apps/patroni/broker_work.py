@@ -14,7 +14,7 @@ from keyplan.apps.patroni.catalog import Catalog
 from keyplan.apps.patroni.cluster_login import with_logins
 from keyplan.apps.patroni.cluster_steps import ClusterSteps
 from keyplan.apps.patroni.clusters import cell_loads, members_astray
-from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey
+from keyplan.apps.patroni.layout import OUTSIDE, Broker, MemberKey, NodeKey, OrderKey
 from keyplan.apps.patroni.operation_progress import STEP_TITLES, OperationProgress, StepFailedError, Waits
 from keyplan.apps.patroni.operations import FAILED, SUCCESS
 from keyplan.apps.patroni.records import NodeOrder, Operation, Step
@@ -162,11 +162,20 @@ class OperationWork:
     def _end(self, key: NodeKey) -> None:
         """Order the removal of a node, and wait until its cell has removed it, or is dead."""
         cell = self._latest.nodes.get(key) or self._latest.node_intents.get(key)
-        if cell is not None:
+        if cell == OUTSIDE:
+            self._progress.until(partial(self._runs_outside, key.node), self._waits.step_seconds_max)
+        elif cell is not None:
             self._progress.commit(lambda broker, _operation: _order_removal(broker, key, cell))
             is_placed = self._latest.nodes.exists(key)
             remains = partial(self._remains, cell, key.node, is_placed=is_placed)
             self._progress.until(remains, self._waits.step_seconds_max)
+
+    def _runs_outside(self, node: str) -> str:
+        if not self._latest.members.exists(MemberKey(self._instance, node)):
+            return ""
+        # Why told: a person has to do it, while the step waits.
+        self._progress.tell(f"no cell runs {node}: end its Patroni where it runs, and keep it from starting again")
+        return "it runs still"
 
     def _discard(self, step: Step) -> None:
         """Remove a node of a cluster that never was: it has data that were not completed, and nobody follows it."""

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
-from keyplan.apps.patroni.layout import DEFAULT_IMAGE, Broker, OrderKey
+from keyplan.apps.patroni.layout import DEFAULT_IMAGE, OUTSIDE, Broker, OrderKey
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.node_config import DYNAMIC_DEFAULT, Gateway, NodePlan, merged
 from keyplan.apps.patroni.node_host import Host
@@ -111,6 +111,8 @@ class CellAgent:
 
     def open(self) -> None:
         """Take the folder, and the nodes in it. Raises InvalidInputError: another agent has it, or nodes cannot enter it."""
+        if self._settings.name == OUTSIDE:
+            raise InvalidInputError(source=OUTSIDE, problem="is no name for a cell: it is where adopted nodes are")
         self._host.make_passage(self._folder)
         self._require_passage()
         self._lock = os.open(self._settings.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -329,6 +331,7 @@ class CellAgent:
             superuser=order.superuser.opened(),
             replication=order.replication.opened(),
             rest=order.rest.opened(),
+            rewind=order.rewind.opened(),
             gateway=self._gateway(order),
             parameters=dict(settings.parameters),
             dynamic=merged(settings.dynamic, order.patroni),

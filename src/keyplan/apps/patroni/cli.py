@@ -5,6 +5,7 @@ from typing import Annotated, Final
 import typer
 
 from keyplan.apps.patroni.cli_actions import add_actions
+from keyplan.apps.patroni.cli_adoption import add_adoption
 from keyplan.apps.patroni.cli_cells import cell, router
 from keyplan.apps.patroni.cli_events import show_events
 from keyplan.apps.patroni.cli_status import show_status
@@ -54,6 +55,7 @@ app.command("status")(show_status)
 app.command("top")(show_top)
 app.command("events")(show_events)
 add_actions(app)
+add_adoption(app)
 
 
 @app.command("doctor")

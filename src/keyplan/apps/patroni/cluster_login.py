@@ -40,6 +40,7 @@ def with_logins(order: NodeOrder, state: InstanceState) -> NodeOrder:
         superuser=state.superuser_credentials,
         replication=state.replication_credentials,
         rest=state.admin_credentials,
+        rewind=state.rewind_credentials,
         store=state.store_credentials,
     )
 

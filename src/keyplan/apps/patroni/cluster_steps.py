@@ -10,7 +10,7 @@ from typing import Any, Final
 from keyplan.apps.patroni import patroni_rest
 from keyplan.apps.patroni.bootstraps import BootstrapWatch
 from keyplan.apps.patroni.clusters import RUNNING, leader_of, member_of, members_astray
-from keyplan.apps.patroni.layout import Broker, MemberKey, OrderKey
+from keyplan.apps.patroni.layout import OUTSIDE, Broker, MemberKey, OrderKey
 from keyplan.apps.patroni.operation_progress import OperationProgress, Patience, StepFailedError
 from keyplan.apps.patroni.patroni_rest import PatroniRefusedError
 from keyplan.apps.patroni.readable import readable_of
@@ -91,7 +91,7 @@ class ClusterSteps:
             others = sorted({key.member for key in broker.members.keys(self._instance)} - placed.keys())
             reports = [broker.reports.get(OrderKey(placed[node], node)) for node in staying]
             absent = {node for node in astray if not broker.members.exists(MemberKey(self._instance, node))}
-            dead = sorted({placed[node] for node in absent if not broker.cells.exists(placed[node])})
+            dead = sorted({placed[node] for node in absent if not broker.cells.exists(placed[node])} - {OUTSIDE})
             is_reached = any(True for _ in broker.members.keys(self._instance, limit=1))
         # Why so many: those are the first that a step chooses whose node is not named yet.
         if len(astray) <= removals.count("") and leader not in astray and not others:

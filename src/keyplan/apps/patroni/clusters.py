@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Final, NamedTuple
 from msgspec import Struct
 
 from keyplan.apps.patroni.dynamic_configuration import is_on
-from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
+from keyplan.apps.patroni.layout import OUTSIDE, Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
 from keyplan.apps.patroni.readable import readable, readable_of
 from keyplan.apps.patroni.records import InstanceState, Member, Operation
 from keyplan.apps.patroni.scheduling import CellLoad
@@ -31,6 +31,7 @@ __all__ = [
     "leader_of",
     "member_of",
     "members_astray",
+    "outside_nodes",
 ]
 
 CONTAINER_PREFIX: Final = "cf-"
@@ -123,6 +124,11 @@ def _astray(name: str, member: Member | None, leader: str, leading: Member) -> s
     if member.timeline != leading.timeline:
         return f"it is on timeline {member.timeline}, and the leader {leader} on {leading.timeline}"
     return ""
+
+
+def outside_nodes(broker: Broker, instance: str) -> list[str]:
+    """Return the nodes of an instance that no cell runs: ours can ask their Patroni, and neither start nor stop them."""
+    return [key.node for key, cell in readable(broker.nodes.rows(instance)) if cell == OUTSIDE]
 
 
 def cell_loads(broker: Broker) -> list[CellLoad]:
@@ -221,7 +227,7 @@ def _node(
     return NodeView(
         name=name,
         cell=cell,
-        cell_is_alive=cell in alive,
+        cell_is_alive=cell in alive or cell == OUTSIDE,
         role=member.role if member is not None else "",
         state=member.state if member is not None else "",
         address=(member.address or "") if member is not None else "",

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from keyplan.apps.patroni.bootstraps import hung_bootstrap, take_initialize_away
 from keyplan.apps.patroni.clusters import Advertised, advertised_addresses, belonging_of, member_of, members_astray
-from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
+from keyplan.apps.patroni.layout import OUTSIDE, Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
 from keyplan.apps.patroni.operations import IN_PROGRESS
 from keyplan.apps.patroni.readable import readable, readable_of
 from keyplan.errors import CorruptionError, IndexNotReadyError
@@ -214,11 +214,12 @@ def _nodes(broker: Broker) -> Iterator[Fault]:
         subject = f"{key.instance}/{key.node}"
         if key.instance not in instances:
             if trace := _trace_or_report(broker, key, cell):
-                text = f"it has nodes and {trace}, and no state: this broker did not make it, or its state is lost"
+                text = f"it has nodes and {trace}, and no state: this broker did not make it, or its state is lost; `adopt`"
+                text += " makes it an instance"
                 yield Fault(FaultKind.UNKNOWN_CLUSTER, key.instance, text)
             else:
                 yield Fault(FaultKind.ORPHAN_NODE, subject, f"on cell {cell}, of an instance that there is none of")
-        elif cell not in alive and broker.nodes.exists(key):
+        elif cell not in {*alive, OUTSIDE} and broker.nodes.exists(key):
             yield Fault(FaultKind.NODE_ON_DEAD_CELL, subject, f"cell {cell} is not alive")
 
 
@@ -324,7 +325,11 @@ def _clusters(broker: Broker) -> Iterator[Fault]:
         if led_by is None or member_of(broker, instance, led_by) is None:
             continue
         # Why not those of dead cells: they are a fault of their own.
-        placed = [key.node for key, cell in readable(broker.nodes.rows(instance), _ignore) if broker.cells.exists(cell)]
+        placed = [
+            key.node
+            for key, cell in readable(broker.nodes.rows(instance), _ignore)
+            if cell == OUTSIDE or broker.cells.exists(cell)
+        ]
         for node, problem in members_astray(broker, instance, placed).items():
             text = f"{problem}; where that lasts, `patronictl reinit {instance} {node} --force` copies the leader anew"
             yield Fault(FaultKind.MEMBER_ASTRAY, f"{instance}/{node}", text)

@@ -29,6 +29,7 @@ from keyplan.layout import Counter, Index, Layout, Table, Unique, Waiver
 
 __all__ = [
     "DEFAULT_IMAGE",
+    "OUTSIDE",
     "STORE_IDENTITY",
     "BindingKey",
     "Broker",
@@ -42,6 +43,9 @@ __all__ = [
 DEFAULT_IMAGE: Final = "postgresql-patroni"
 """The image whose containers are PostgreSQL clusters, unless the operator says otherwise."""
 
+
+OUTSIDE: Final = "outside"
+"""Where a node is placed that no cell of ours runs: it was there when its cluster was adopted. No cell has this name."""
 
 STORE_IDENTITY: Final = "identity"
 """The name of the only record of `identities`."""
@@ -98,6 +102,11 @@ class EventKey(NamedTuple):
 
 def _address_of_member(_key: MemberKey, member: Member) -> str | None:
     return member.address
+
+
+def _name_on_a_cell(key: NodeKey, cell: str) -> str | None:
+    # Why not outside: such nodes are in no container of ours, and members of two clusters may have one name.
+    return None if cell == OUTSIDE else key.node
 
 
 class Broker(Layout, root="/"):
@@ -221,6 +230,8 @@ class Broker(Layout, root="/"):
         "_broker/nodes/{node}",
         of=nodes,
         key=str,
+        on=_name_on_a_cell,
+        version=1,
         note="1.6 (5): the instance of a node, which finds the cluster of container cf-<node>",
     )
     node_intents = Table(

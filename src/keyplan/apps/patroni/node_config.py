@@ -71,6 +71,8 @@ class NodePlan(Struct, kw_only=True):
     superuser: Credentials
     replication: Credentials
     rest: Credentials
+    rewind: Credentials = field(default_factory=Credentials)
+    """Whom pg_rewind logs in as; empty: the role that Patroni makes for it when it bootstraps."""
     gateway: Gateway
     parameters: dict[str, str] = field(default_factory=dict)
     dynamic: dict[str, Any] = field(default_factory=lambda: dict(DYNAMIC_DEFAULT))
@@ -135,7 +137,9 @@ def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict
             "authentication": {
                 "superuser": _user(plan.superuser),
                 "replication": _user(plan.replication),
-                "rewind": {"username": REWIND_USER, "password": _rewind_password(plan)},
+                "rewind": _user(plan.rewind)
+                if plan.rewind.username
+                else {"username": REWIND_USER, "password": _rewind_password(plan)},
             },
             "parameters": {
                 "password_encryption": "scram-sha-256",

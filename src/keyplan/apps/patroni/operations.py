@@ -10,9 +10,9 @@ from uuid import uuid4
 
 from keyplan.apps.patroni.catalog import Plan
 from keyplan.apps.patroni.cluster_login import new_store_credentials
-from keyplan.apps.patroni.clusters import cell_loads
+from keyplan.apps.patroni.clusters import cell_loads, outside_nodes
 from keyplan.apps.patroni.events import EventLog
-from keyplan.apps.patroni.layout import Broker
+from keyplan.apps.patroni.layout import Broker, MemberKey
 from keyplan.apps.patroni.ports import PortAllocator
 from keyplan.apps.patroni.records import Credentials, InstanceState, Operation, OperationInfo, Step
 from keyplan.apps.patroni.refusals import CONCURRENCY, RefusedError
@@ -277,6 +277,7 @@ class Beginnings:
                     return operation
                 if operation.kind != "provision":
                     raise RefusedError(422, "another operation on this instance is in progress", word=CONCURRENCY)
+            _refuse_outside(broker, instance)
             leader = broker.leaders.get(instance)
             nodes = {key.node for key, _ in broker.nodes.list(instance)}
             nodes |= {key.node for key, _ in broker.node_intents.list(instance)}
@@ -334,6 +335,16 @@ def refuse_unusable(operation: Operation | None) -> None:
         raise RefusedError(422, "another operation on this instance is in progress", word=CONCURRENCY)
     if not is_usable_after(operation):
         raise RefusedError(422, "the instance is not usable; delete it")
+
+
+def _refuse_outside(broker: Broker, instance: str) -> None:
+    """Raise RefusedError (422) while nodes run that no cell could end: their data would be left, and nobody would know them."""
+    running = [node for node in outside_nodes(broker, instance) if broker.members.exists(MemberKey(instance, node))]
+    if running:
+        raise RefusedError(
+            422,
+            f"no cell runs {', '.join(running)}: end Patroni there first, or let `keyplan patroni release` forget the instance",
+        )
 
 
 def refuse_without_waiting(*, may_wait: bool) -> None:

@@ -10,7 +10,16 @@ import httpx
 
 from keyplan.apps.patroni.records import Credentials, Member
 
-__all__ = ["PatroniRefusedError", "configure", "reinitialise", "restart", "started_at", "switch_over"]
+__all__ = [
+    "PatroniRefusedError",
+    "check_log_in",
+    "configure",
+    "identity",
+    "reinitialise",
+    "restart",
+    "started_at",
+    "switch_over",
+]
 
 _SECONDS_MAX: Final = 15.0
 _DONE_ALREADY: Final = ("leader name does not match", "cluster does not have members except leader")
@@ -18,6 +27,7 @@ _COPYING: Final = ("reinitialize already in progress",)
 _RESTARTING: Final = ("restart already in progress",)
 _BUSY: Final = "already in progress"
 _TEXT_MAX: Final = 200
+_NO_SETTING: Final = "keyplan_asks_whether_it_may"
 
 
 class PatroniRefusedError(Exception):
@@ -70,6 +80,22 @@ def started_at(member: Member | None) -> str:
     if not isinstance(found, dict):
         raise PatroniRefusedError("its REST API tells nothing of it")
     return str(found.get("postmaster_start_time") or "")
+
+
+def identity(member: Member | None) -> tuple[str, str]:
+    """Return the cluster and the name that a member's Patroni says it has. Raises PatroniRefusedError."""
+    answer = _asked(member, "GET", "/patroni", Credentials(), None, is_status_told=True)
+    try:
+        told = answer.json()["patroni"]
+        return str(told["scope"]), str(told["name"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise PatroniRefusedError("its REST API does not answer as Patroni's does") from error
+
+
+def check_log_in(member: Member | None, credentials: Credentials) -> None:
+    """Ask for a change of the configuration that changes nothing: who may is let in. Raises PatroniRefusedError."""
+    # Why null: Patroni takes away what is not there, sees no change, and writes nothing.
+    _asked(member, "PATCH", "/config", credentials, {_NO_SETTING: None})
 
 
 def _asked(

@@ -6,14 +6,14 @@ stay when it goes. Passwords reach the server as SCRAM verifiers, so that no log
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 import psycopg
 from psycopg import sql
 
 from keyplan.apps.patroni.records import Credentials
 
-__all__ = ["GROUP_ROLE", "create_role", "drop_role"]
+__all__ = ["GROUP_ROLE", "ToldIdentifier", "create_role", "drop_role", "system_identifier_of"]
 
 GROUP_ROLE: Final = "keyplan_app"
 """The owner of everything that bindings create."""
@@ -62,6 +62,54 @@ def drop_role(address: str, superuser: Credentials, database: str, username: str
         connection.execute(sql.SQL("REASSIGN OWNED BY {} TO {}").format(name, group))
         connection.execute(sql.SQL("DROP OWNED BY {}").format(name))
         connection.execute(sql.SQL("DROP ROLE {}").format(name))
+
+
+class ToldIdentifier(NamedTuple):
+    """The system identifier that a PostgreSQL tells, or why it does not."""
+
+    identifier: str
+    problem: str
+
+
+def system_identifier_of(address: str, user: Credentials, *, is_replication: bool) -> ToldIdentifier:
+    """Ask the leader's PostgreSQL at an address who it is, as its superuser or as the user that standbys log in as.
+
+    What is wrong with the user, or with the place, is in the answer.
+    """
+    try:
+        if is_replication:
+            return ToldIdentifier(_identified(address, user), "")
+        with _connected(address, user, "postgres") as connection:
+            row = connection.execute(
+                "SELECT system_identifier::text, pg_is_in_recovery(), current_setting('is_superuser') = 'on'"
+                " FROM pg_control_system()"
+            ).fetchone()
+    except (psycopg.Error, ValueError) as error:
+        # Why the first line: libpq tells of each attempt at a host in one of its own.
+        return ToldIdentifier("", (str(error).splitlines() or [type(error).__name__])[0])
+    assert row is not None
+    identifier, is_standby, is_superuser = row
+    problem = "it takes no writes" if is_standby else "" if is_superuser else "it is no superuser"
+    return ToldIdentifier(str(identifier), problem)
+
+
+def _identified(address: str, user: Credentials) -> str:
+    host, _, port = address.rpartition(":")
+    with psycopg.connect(
+        host=host.strip("[]"),
+        port=int(port),
+        user=user.username,
+        password=user.password.reveal(),
+        connect_timeout=_CONNECT_SECONDS,
+        autocommit=True,
+        replication="true",
+    ) as connection:
+        # Why below psycopg: a connection for replication knows its own commands alone, in the simple protocol.
+        told = connection.pgconn.exec_(b"IDENTIFY_SYSTEM")
+        found = told.get_value(0, 0) if told.ntuples else None
+    if found is None:
+        raise ValueError("it does not answer as a server for replication does")
+    return found.decode()
 
 
 @contextmanager

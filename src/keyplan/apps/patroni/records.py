@@ -233,6 +233,8 @@ class InstanceState(Struct, kw_only=True):
     former brokers and stays empty here: each binding has its own. `nodes` was theirs too: the `nodes` table is the truth.
     `restore` is where the backup is that the cluster was made from.
 
+    Of a cluster that was adopted, `adopted_at` is when, and `rewind_credentials` whom pg_rewind logs in as.
+
     `store_credentials` is what the cluster's nodes log in to their store with: a principal, and a token that is good for the
     cluster's keys alone. The one before it counts until `former_store_until`, in seconds of Unix time.
     """
@@ -248,6 +250,7 @@ class InstanceState(Struct, kw_only=True):
     superuser_credentials: Credentials = field(default_factory=Credentials)
     app_credentials: Credentials = field(default_factory=Credentials)
     replication_credentials: Credentials = field(default_factory=Credentials)
+    rewind_credentials: Credentials = field(default_factory=Credentials)
     store_credentials: Credentials = field(default_factory=Credentials)
     former_store_credentials: Credentials = field(default_factory=Credentials)
     former_store_until: float = 0.0
@@ -256,6 +259,7 @@ class InstanceState(Struct, kw_only=True):
     parameters: dict[str, Any] = field(default_factory=dict)
     restore: str = ""
     created_at: float = 0.0
+    adopted_at: float = 0.0
     info: OperationInfo = field(default_factory=OperationInfo)
     nodes: list[NodeState] = field(default_factory=list)
 
@@ -288,6 +292,7 @@ class NodeOrder(Struct, kw_only=True):
 
     A node without an order is left as it is: the absence of an order is no order. The users are those of the instance's state,
     which no cell reads: an order has all that its cell needs. With another `store` the node is to log in from now on.
+    `rewind` is whom pg_rewind logs in as where that is not the role that our clusters have for it.
     `patroni` is merged into the cluster's dynamic configuration when it is bootstrapped (`ttl`, `loop_wait`, ...). `restore` is
     where the backup is that the cluster is made from; empty: it begins empty.
     """
@@ -298,6 +303,7 @@ class NodeOrder(Struct, kw_only=True):
     superuser: Credentials = field(default_factory=Credentials)
     replication: Credentials = field(default_factory=Credentials)
     rest: Credentials = field(default_factory=Credentials)
+    rewind: Credentials = field(default_factory=Credentials)
     store: Credentials = field(default_factory=Credentials)
     remove: bool = False
 
