@@ -43,7 +43,7 @@ def told(*arguments: str, users: str | None = None, store: str) -> str:
 
 def test_a_cluster_on_another_etcd_is_taken_over_without_a_stop_and_adopted(etcd: EtcdServer, tmp_path: Path) -> None:
     own, address = f"lmdb:{tmp_path / 'store'}", f"127.0.0.1:{free_port()}"
-    cluster = PatroniCluster("pay", store=etcd.url.removeprefix("http://"), modes=("etcd3", "etcd3"))
+    cluster = PatroniCluster("pay", store=etcd.url.removeprefix("etcd://"), modes=("etcd3", "etcd3"))
     try:
         with KeyplanServer(own, "--app", "etcd-v3", "--local-role", "client", "--listen", address):
             cluster.start()
@@ -52,10 +52,9 @@ def test_a_cluster_on_another_etcd_is_taken_over_without_a_stop_and_adopted(etcd
             assert leader is not None
             started = leader.query(STARTED), replica.query(STARTED)
             with RoutedWriter(leader.port) as writer, keyplan.open(own) as store:
-                source = etcd.url.replace("http://", "etcd://")
-                assert "it is not paused" in told("take-over", "pay", "--from", source, store=own)
+                assert "it is not paused" in told("take-over", "pay", "--from", etcd.url, store=own)
                 leader.patronictl("pause", "--wait", "pay")
-                printed = told("take-over", "pay", "--from", source, store=own)
+                printed = told("take-over", "pay", "--from", etcd.url, store=own)
                 assert f"node by node: {replica.name}, {leader.name}" in printed
                 broker = Broker(store)
                 for node in (replica, leader):
