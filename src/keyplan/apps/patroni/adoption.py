@@ -262,5 +262,5 @@ def logins_of(given: bytes) -> Logins:
     """Read the users from JSON. Raises ValueError with what is wrong, without a password."""
     try:
         return msgspec.json.decode(given, type=Logins, dec_hook=secret_of_plain)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ValueError(str(error)) from error

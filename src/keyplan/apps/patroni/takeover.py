@@ -95,10 +95,10 @@ def copy_state(read: Callable[[], Keys], target: Store, cluster: str, *, is_tria
         )
     if not is_trial:
         prefix = cluster_prefix(cluster)
-        guards = KeyAbsent(prefix + b"leader"), RangeEmpty(KeyRange.of_prefix(prefix + b"members/"))
+        members = KeyRange.of_prefix(prefix + b"members/")
         copies = tuple(Put(prefix + name.encode(), keys[name]) for name in copied.keys)
         try:
-            target.engine.commit(Commit(guards=guards, mutations=copies))
+            target.engine.commit(Commit((KeyAbsent(prefix + b"leader"), RangeEmpty(members)), copies))
         except CommitConflictError as error:
             raise RefusedError(409, "a member has come to this store meanwhile") from error
     return copied
@@ -127,6 +127,6 @@ def _movable(keys: Keys, cluster: str) -> CopiedState:
 def _is_paused(raw: bytes) -> bool:
     try:
         found = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return False
     return isinstance(found, dict) and is_on(found.get("pause"))
