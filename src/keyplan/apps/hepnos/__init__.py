@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from keyplan.apps.hepnos import aio
     from keyplan.apps.hepnos.batch import AsyncEngine, BatchStatistics, WriteBatch
     from keyplan.apps.hepnos.bulk import Created, create_events, create_items, load_products, store_products
+    from keyplan.apps.hepnos.collection import Collection, Collections, Related
     from keyplan.apps.hepnos.columns import EVENT_COLUMNS
     from keyplan.apps.hepnos.cxx import CxxStore, Migrated
     from keyplan.apps.hepnos.databases import Address, Databases
@@ -54,10 +55,12 @@ if TYPE_CHECKING:
         ProcessingError,
         TypeMismatchError,
     )
+    from keyplan.apps.hepnos.event_selection import EventSelection
     from keyplan.apps.hepnos.event_set import EventSet
     from keyplan.apps.hepnos.export import export_parquet, to_awkward
     from keyplan.apps.hepnos.hdf5_files import load_hdf5
     from keyplan.apps.hepnos.keys import Kind
+    from keyplan.apps.hepnos.labels import load_table
     from keyplan.apps.hepnos.loading import Loaded
     from keyplan.apps.hepnos.numbered import Event, Numbers, Run, SubRun
     from keyplan.apps.hepnos.open_store import OpenStore
@@ -72,7 +75,7 @@ if TYPE_CHECKING:
     from keyplan.apps.hepnos.root_files import load_root
     from keyplan.apps.hepnos.store import DataStore, open_at, open_databases
     from keyplan.apps.hepnos.store import open_hepnos as open  # noqa: A004  # Why: `hepnos.open(url)` reads as it should.
-    from keyplan.apps.hepnos.tables import Table, TableRows, Tables, TableVersion, load_table, store_table
+    from keyplan.apps.hepnos.tables import Table, TableRows, Tables, TableVersion, store_table
     from keyplan.apps.hepnos.types import (
         CXX_STRING,
         CXX_STRING_VECTOR,
@@ -97,6 +100,8 @@ __all__ = [
     "AsyncEngine",
     "BatchError",
     "BatchStatistics",
+    "Collection",
+    "Collections",
     "Container",
     "Created",
     "CxxStore",
@@ -109,6 +114,7 @@ __all__ = [
     "Event",
     "EventBatch",
     "EventKey",
+    "EventSelection",
     "EventSet",
     "HEPnOSCppDataSets",
     "HEPnOSCppEvents",
@@ -142,6 +148,7 @@ __all__ = [
     "Queue",
     "Queues",
     "Ref",
+    "Related",
     "Run",
     "RunKey",
     "SubRun",
@@ -178,6 +185,7 @@ __all__ = [
 _MODULES: Final = {
     "batch": ("AsyncEngine", "BatchStatistics", "WriteBatch"),
     "bulk": (*("Created", "create_events", "create_items", "load_products", "store_products"),),
+    "collection": ("Collection", "Collections", "Related"),
     "columns": ("EVENT_COLUMNS",),
     "cxx": ("CxxStore", "Migrated"),
     "databases": ("Address", "Databases"),
@@ -187,10 +195,12 @@ _MODULES: Final = {
         *("BatchError", "DeletedError", "InvalidLabelError", "InvalidNameError", "InvalidNumberError", "MissingError"),
         *("ProcessingError", "TypeMismatchError"),
     ),
+    "event_selection": ("EventSelection",),
     "event_set": ("EventSet",),
     "export": ("export_parquet", "to_awkward"),
     "hdf5_files": ("load_hdf5",),
     "keys": ("Kind",),
+    "labels": ("load_table",),
     "loading": ("Loaded",),
     "numbered": ("Event", "Numbers", "Run", "SubRun"),
     "open_store": ("OpenStore",),
@@ -204,7 +214,7 @@ _MODULES: Final = {
     "references": ("Ref",),
     "root_files": ("load_root",),
     "store": ("DataStore", "open", "open_at", "open_databases"),
-    "tables": ("Table", "TableRows", "TableVersion", "Tables", "load_table", "store_table"),
+    "tables": ("Table", "TableRows", "TableVersion", "Tables", "store_table"),
     "types": (
         *("CXX_STRING", "CXX_STRING_VECTOR", "ProductType", "cxx_type", "product_type", "register_type"),
         *("type_named", "type_of_value", "vector"),

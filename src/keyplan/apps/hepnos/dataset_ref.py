@@ -1,8 +1,10 @@
 """What names a data set: its store, its full name and its UUID. Runs, subruns, events and bulk operations hold this."""
 
-from typing import Final
+from abc import abstractmethod
+from typing import Any, Final
 from uuid import UUID
 
+from keyplan.apps.hepnos.access import ProductSource
 from keyplan.apps.hepnos.errors import DeletedError, InvalidNameError
 from keyplan.apps.hepnos.keys import Kind, dataset_key, product_item
 from keyplan.apps.hepnos.open_store import OpenStore
@@ -90,6 +92,10 @@ class DataSetRef(Container):
         if record is None:  # Why kept: one look comes with each creation, and need not spell the key anew.
             record = self._record = (dataset_key(self.name_path), self.uuid.bytes)
         return record
+
+    @abstractmethod
+    def load_of(self, container: Container, label: str, source: ProductSource | None) -> Any:
+        """Return what a container in this data set has of a label; see `Container.load` without a type."""
 
     def __eq__(self, other: object) -> bool:
         return (

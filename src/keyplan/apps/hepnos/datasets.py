@@ -7,15 +7,17 @@ from itertools import islice
 from typing import Any
 from uuid import UUID, uuid4
 
-from keyplan.apps.hepnos.access import Writer
+from keyplan.apps.hepnos.access import ProductSource, Writer
 from keyplan.apps.hepnos.bulk import Created, create_items
 from keyplan.apps.hepnos.dataset_ref import DELETING, DataSetRef, is_deleting, uuid_of
 from keyplan.apps.hepnos.errors import DeletedError, InvalidNameError, MissingError
 from keyplan.apps.hepnos.event_set import EventSet
 from keyplan.apps.hepnos.keys import Kind, dataset_key, dataset_range
+from keyplan.apps.hepnos.labels import load_by_label, load_table
 from keyplan.apps.hepnos.numbered import Numbers, Run
 from keyplan.apps.hepnos.open_store import OpenStore
-from keyplan.apps.hepnos.tables import Table, TableRows, Tables, load_table, store_table
+from keyplan.apps.hepnos.products import Container
+from keyplan.apps.hepnos.tables import Table, TableRows, Tables, store_table
 from keyplan.engine import KeyRange
 from keyplan.errors import CommitConflictError
 from keyplan.store import Backoff
@@ -123,6 +125,12 @@ class DataSet(DataSetRef):
         """Create many runs, subruns or events at once; see `bulk.create_items`."""
         return create_items(self, run, subrun, event, **options)
 
+    def load_by_label(self, label: str, source: ProductSource | None = None) -> Any:
+        return load_by_label(self, self, label, source)
+
+    def load_of(self, container: Container, label: str, source: ProductSource | None) -> Any:
+        return load_by_label(self, container, label, source)
+
     # ---- tables --------------------------------------------------------------------------------------------------------
 
     @property
@@ -148,7 +156,7 @@ class DataSet(DataSetRef):
         exclude: Sequence[str] = (),
         missing: Any = "null",
     ) -> TableRows:
-        """Load a table by its label, or the rows that are stored as a type; see `Table.load`."""
+        """Load a table by its label, or the rows that are stored as a type; see `labels.load_table`."""
         return load_table(self, label, type, events=events, columns=columns, exclude=exclude, missing=missing)
 
     def delete(self) -> None:

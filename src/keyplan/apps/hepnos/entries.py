@@ -115,6 +115,11 @@ class Plan(NamedTuple):
         """The labels and their types."""
         return {label: part.kind for label, part in self.parts.items()}
 
+    @property
+    def singles(self) -> frozenset[str]:
+        """The labels of single values."""
+        return frozenset(label for label, part in self.parts.items() if part.form == "singles")
+
     def rows(self, length: int, entries: Any) -> dict[str, Rows]:
         """Return the products of so many entries, given by column. Raises InvalidInputError: lists differ in length."""
         return {label: self._rows(label, part, length, entries) for label, part in self.parts.items()}

@@ -1,4 +1,4 @@
-"""All events of a data set, over all event databases or one of them: handles one by one, or columns of numbers."""
+"""All events of a data set, over all event databases or one of them, or some: handles one by one, columns, collections."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -9,8 +9,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from keyplan.apps.hepnos.collection import Collections
 from keyplan.apps.hepnos.columns import EVENT_COLUMNS, key_numbers
 from keyplan.apps.hepnos.dataset_ref import DataSetRef
+from keyplan.apps.hepnos.event_selection import EventSelection
 from keyplan.apps.hepnos.keys import Kind, event_numbers
 from keyplan.apps.hepnos.numbered import Event
 from keyplan.engine import KeyRange
@@ -23,7 +25,11 @@ _PIECE_EVENTS: Final = 4_096
 
 
 class EventSet:
-    """The events of a data set, sorted by run, subrun and event, whatever database each is in."""
+    """The events of a data set, sorted by run, subrun and event, whatever database each is in.
+
+    `events["Muon"]` is a collection of them, and `events[:1000]`, `events[mask]` are some of them, chosen from those that
+    there are now. All else sees the latest state.
+    """
 
     __slots__ = ("dataset", "target")
 
@@ -44,6 +50,24 @@ class EventSet:
     def targets(self) -> "list[EventSet]":
         """Return the same events by database: disjoint sets that together are this one."""
         return [EventSet(self.dataset, target) for target in self._targets]
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __bool__(self) -> bool:
+        # Why: a view is one, however many events it has; and to count them takes a read of all.
+        return True
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.selection()[key]
+
+    def selection(self) -> EventSelection:
+        """Return the events that there are now."""
+        return EventSelection(self.dataset, self.to_numpy())
+
+    def collections(self, schema: str | None = None) -> Collections:
+        """Return what the events that there are now have, by name; see `EventSelection.collections`."""
+        return self.selection().collections(schema)
 
     def count(self) -> int:
         """Return how many events there are."""

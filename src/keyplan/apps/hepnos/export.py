@@ -18,10 +18,11 @@ from keyplan.apps.hepnos.arrow_values import arrow_content, arrow_item
 from keyplan.apps.hepnos.column_types import ColumnType
 from keyplan.apps.hepnos.columns import EVENT_COLUMNS
 from keyplan.apps.hepnos.errors import TypeMismatchError
+from keyplan.apps.hepnos.event_lists import EventLists, event_lists
 from keyplan.apps.hepnos.loading import Progress
 from keyplan.apps.hepnos.product_types import RowsType
 from keyplan.apps.hepnos.table_values import list_or_nothing
-from keyplan.apps.hepnos.tables import Table, taken
+from keyplan.apps.hepnos.tables import Table
 from keyplan.apps.hepnos.types import product_type
 from keyplan.errors import InvalidInputError
 
@@ -161,28 +162,8 @@ def _columns(chosen: Sequence[_Choice], events: npt.NDArray[Any], schema: Any) -
     return columns
 
 
-def _lists(choice: _Choice, events: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], Any, Any]:
-    """Return which events have a product, where each one's rows begin and end, and the rows in the order of the events."""
-    table = choice.table.load(choice.columns, choice.exclude, choice.missing, events=events)
-    own_order = np.lexsort([events[name] for name in reversed(EVENT_COLUMNS.names or ())])
-    ordered = events[own_order]
-    is_found = _is_among(ordered, table.events)
-    # Why counted: an array of events may have one several times.
-    is_first = np.concatenate([np.ones(min(1, len(ordered)), bool), ordered[1:] != ordered[:-1]])
-    position = np.full(len(events), -1, np.int64)
-    position[own_order[is_found]] = (np.cumsum(is_first & is_found) - 1)[is_found]
-    is_present = position >= 0
-    offsets, rows = taken(table.offsets, table.rows, position[is_present])
-    counts = np.zeros(len(events), np.int64)
-    counts[is_present] = np.diff(offsets)
-    return is_present, np.concatenate([[0], np.cumsum(counts)]), rows
-
-
-def _is_among(events: npt.NDArray[Any], found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Tell which of the sorted events are among others that are sorted and all among them."""
-    if len(found) == len(events):
-        return np.ones(len(events), bool)
-    return np.isin(events.view("V24").ravel(), found.view("V24").ravel())
+def _lists(choice: _Choice, events: npt.NDArray[Any]) -> EventLists:
+    return event_lists(choice.table, events, choice.columns, choice.exclude, choice.missing)
 
 
 def _schema(chosen: Sequence[_Choice]) -> Any:

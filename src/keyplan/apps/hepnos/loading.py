@@ -54,6 +54,8 @@ class Source(ABC):
     table_name: str | None = None
     """What the table is called, where it shares its label with others."""
     skipped: tuple[str, ...] = ()
+    singles: frozenset[str] = frozenset()
+    """Those of the tables that have one row for each event: its single values."""
     has_lists: bool = False
     """True when an entry is a whole event, with any number of rows for each label."""
 
@@ -121,7 +123,7 @@ def load_source(
         if progress is not None:
             progress(done, source.entries)
     # Why again: there may be no entries, and a sweep may have found a note before there were products.
-    note_tables(dataset, source.tables, name=source.table_name)
+    note_tables(dataset, source.tables, name=source.table_name, singles=source.singles)
     return Loaded(source.name, source.entries, blocks.events, created, products, tuple(source.tables), source.skipped)
 
 
@@ -207,7 +209,7 @@ def _store(dataset: "DataSet", source: Source, columns: Columns, read: Mapping[s
     if not replace:
         # Why before the notes: a version that was refused would stay in the union, and have no rows.
         refuse_other_versions(dataset, source.name, tables, name=name)
-    note_tables(dataset, {table.label: table.type for table in tables}, name=name)
+    note_tables(dataset, {table.label: table.type for table in tables}, name=name, singles=source.singles)
     count = sum(len(table.values) for table in tables)
     made = store_event_products(dataset, tables, mode="overwrite" if replace else "new")
     if replace:

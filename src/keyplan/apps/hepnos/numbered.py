@@ -3,10 +3,10 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 from uuid import UUID
 
-from keyplan.apps.hepnos.access import Writer
+from keyplan.apps.hepnos.access import ProductSource, Writer
 from keyplan.apps.hepnos.bulk import create_events
 from keyplan.apps.hepnos.dataset_ref import DataSetRef
 from keyplan.apps.hepnos.errors import MissingError
@@ -22,6 +22,7 @@ from keyplan.apps.hepnos.keys import (
 from keyplan.apps.hepnos.layout import INVALID_NUMBER
 from keyplan.apps.hepnos.products import Container
 from keyplan.engine import KeyRange
+from keyplan.errors import InvalidInputError
 
 __all__ = ["Event", "Numbered", "Numbers", "Run", "SubRun"]
 
@@ -66,6 +67,9 @@ class Numbered(Container):
     @abstractmethod
     def siblings(self) -> "Numbers[Any]":
         """The view of its parent's children."""
+
+    def load_by_label(self, label: str, source: ProductSource | None = None) -> Any:
+        return self.dataset.load_of(self, label, source)
 
     def exists(self) -> bool:
         """Tell whether it was created."""
@@ -262,8 +266,19 @@ class Numbers(Generic[N]):
         """Return the child of that number, or None."""
         return self.handle(number) if number in self else None
 
-    def __getitem__(self, number: int) -> N:
-        """Return the child of that number. Raises MissingError, which is a KeyError."""
+    @overload
+    def __getitem__(self, number: int) -> N: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[N]: ...
+    def __getitem__(self, number: int | slice) -> N | list[N]:
+        """Return the child of that number, or those of the numbers from the slice's first to before its last.
+
+        Raises MissingError, which is a KeyError; InvalidInputError for a slice with a step.
+        """
+        if isinstance(number, slice):
+            if number.step is not None:
+                raise InvalidInputError(source="slice", problem="numbers are taken from one to another, without a step")
+            return list(self.range(number.start or 0, number.stop))
         found = self.get(number)
         if found is None:
             path = " ".join(map(str, (self.dataset.path, *self._parents, number)))
@@ -330,6 +345,13 @@ class Numbers(Generic[N]):
     def before(self, number: int) -> N | None:
         """Return the last child whose number is less, or None."""
         return next(self.range(below=number, reverse=True, limit=1), None)
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __bool__(self) -> bool:
+        # Why: a view is one, however many children it has; and to count them takes a read of all.
+        return True
 
     def count(self) -> int:
         """Return how many children there are."""

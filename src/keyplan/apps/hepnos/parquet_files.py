@@ -104,6 +104,7 @@ class _File(Source):
         self.skipped = self._plan.skipped
         self.tables = self._plan.tables
         self.has_lists = any(part.form != "singles" for part in self._plan.parts.values())
+        self.singles = self._plan.singles if self.has_lists else frozenset()
 
     def numbers(self) -> tuple[Any, Any, Any]:
         found = [

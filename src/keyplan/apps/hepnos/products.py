@@ -67,7 +67,7 @@ class Container(ABC):
     def load(
         self,
         label: str,
-        type: Any,  # noqa: A002  # Why: as above.
+        type: Any = None,  # noqa: A002  # Why: as above.
         default: Any = None,
         *,
         missing: str = "default",
@@ -75,9 +75,16 @@ class Container(ABC):
     ) -> Any:
         """Return the product of this label and type, or `default`; `missing="raise"`: MissingError.
 
-        `source`: a prefetcher or preloaded products. A product of another type under the label is another product. Raises
-        CorruptionError, which names the product, when the stored bytes are none of the type; DeletedError.
+        Without a type it is the only product of the label, and of an event also its rows in the collection of that name;
+        several products are refused with InvalidInputError, which names their types. `source`: a prefetcher or preloaded
+        products. A product of another type under the label is another product. Raises CorruptionError, which names the
+        product, when the stored bytes are none of the type; DeletedError.
         """
+        if type is None:
+            found = self.load_by_label(label, source)
+            if found is None and missing == "raise":
+                raise MissingError(table="products", key=f"{self.path} {label}")
+            return default if found is None else found
         kind = product_type(type)
         raw_key = self.item + product_suffix(label, kind.name)
         try:
@@ -92,6 +99,10 @@ class Container(ABC):
         if missing == "raise":
             raise MissingError(table="products", key=f"{self.path} {label}#{kind.name}")
         return default
+
+    @abstractmethod
+    def load_by_label(self, label: str, source: ProductSource | None = None) -> Any:
+        """Return what there is of a label, None for nothing: see `load` without a type."""
 
     def products(self, label: str | None = None, *, is_prefix: bool = False) -> Iterator[ProductID]:
         """Yield the ids of the products, sorted by label and type: all, those of one label, or of labels that begin with it."""

@@ -136,6 +136,7 @@ class _Tree(Source):
         self.entries = int(tree.num_entries)
         self.entry_bytes = _bytes_of(tree, [branches[field] for field in self._fields]) // max(1, self.entries)
         self.has_lists = any(part.form != "singles" for part in self._plan.parts.values())
+        self.singles = self._plan.singles if self.has_lists else frozenset()
 
     def numbers(self) -> tuple[Any, Any, Any]:
         with reading(self.name, _DAMAGE):

@@ -7,7 +7,7 @@ may have labels that begin so.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -51,6 +51,8 @@ class NotedTable(NamedTuple):
     label: str
     name: str
     type: RowsType
+    is_single: bool
+    """Whether an event has one row of it: the single values of a file."""
 
 
 class _Note(msgspec.Struct, omit_defaults=True):
@@ -60,6 +62,8 @@ class _Note(msgspec.Struct, omit_defaults=True):
     row: str
     padded: Any = None
     """Of a C++ struct with padding, its fields and gaps, as numpy describes them."""
+    single: bool = False
+    """Whether an event has one row of it."""
     check: str = ""
     """The digest of all else. Why: a damaged name or type would be one of other products, and rows would be missing."""
 
@@ -93,9 +97,18 @@ def note_table(dataset: DataSetRef, label: str, kind: RowsType, *, name: str | N
     note_tables(dataset, {label: kind}, name=name)
 
 
-def note_tables(dataset: DataSetRef, tables: Mapping[str, RowsType], *, name: str | None = None) -> None:
-    """Keep the same of several tables, given by label, in one commit."""
-    notes = {_note_label(label, kind): _note_of(label, kind, name) for label, kind in tables.items()}
+def note_tables(
+    dataset: DataSetRef,
+    tables: Mapping[str, RowsType],
+    *,
+    name: str | None = None,
+    singles: Collection[str] = frozenset(),
+) -> None:
+    """Keep the same of several tables, given by label, in one commit. Of `singles` an event has one row each."""
+    notes = {
+        _note_label(label, kind): _note_of(label, kind, name, is_single=label in singles)
+        for label, kind in tables.items()
+    }
     stored = {noted: dataset.load(noted, dict) for noted in notes}
     missing = [noted for noted, found in stored.items() if found is None]
     if missing:
@@ -114,11 +127,11 @@ def note_tables(dataset: DataSetRef, tables: Mapping[str, RowsType], *, name: st
             raise InvalidInputError(source=note.label, problem=problem)
 
 
-def _note_of(label: str, kind: RowsType, name: str | None) -> _Note:
+def _note_of(label: str, kind: RowsType, name: str | None, *, is_single: bool) -> _Note:
     padded = None
     if isinstance(kind, VectorType) and kind.dtype.names is not None and not _is_packed(kind.dtype):
         padded = np.lib.format.dtype_to_descr(kind.dtype)
-    note = _Note(label, label if name is None else name, kind.name, str(kind.row), padded)
+    note = _Note(label, label if name is None else name, kind.name, str(kind.row), padded, is_single)
     note.check = _check_of(note)
     return note
 
@@ -189,7 +202,7 @@ def _noted(product: str, label: str, value: object) -> NotedTable:
             kind = rows_type(row).renamed_rows(note.type)
     except (msgspec.MsgspecError, TypeError, ValueError, LookupError) as error:
         raise CorruptionError(problem="the note of a table cannot be read", product=product) from error
-    return NotedTable(note.label, note.table, kind)
+    return NotedTable(note.label, note.table, kind, note.single)
 
 
 def _is_packed(dtype: np.dtype[Any]) -> bool:

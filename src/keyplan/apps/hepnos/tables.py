@@ -38,12 +38,12 @@ from keyplan.apps.hepnos.numbered import Event
 from keyplan.apps.hepnos.product_types import RowsType, values_module
 from keyplan.apps.hepnos.table_filling import filled
 from keyplan.apps.hepnos.table_input import rows_of
-from keyplan.apps.hepnos.table_notes import chosen_columns, note_table, noted_tables, table_type
+from keyplan.apps.hepnos.table_notes import NotedTable, chosen_columns, note_table, noted_tables, table_type
 from keyplan.apps.hepnos.table_versions import remove_other_versions
 from keyplan.apps.hepnos.types import product_type
 from keyplan.errors import CorruptionError, InvalidInputError
 
-__all__ = ["Table", "TableRows", "TableVersion", "Tables", "load_table", "store_table", "taken"]
+__all__ = ["Table", "TableRows", "TableVersion", "Tables", "store_table", "taken"]
 
 _VALUE: Final = ""
 """The name that the one column of rows without names has here."""
@@ -84,10 +84,14 @@ class _Part(NamedTuple):
 class Table:
     """A table of a data set: `label` is what its products are labelled, `name` tells it from others that share the label."""
 
-    def __init__(self, dataset: DataSetRef, label: str, name: str, types: Sequence[RowsType]) -> None:
+    def __init__(
+        self, dataset: DataSetRef, label: str, name: str, types: Sequence[RowsType], *, is_single: bool = False
+    ) -> None:
         self.dataset = dataset
         self.label = label
         self.name = name
+        self.is_single = is_single
+        """Whether an event has one row of it: its columns are the single values of a file."""
         # Why so: the order of columns should not hang on digests.
         self._types = sorted(types, key=lambda kind: (-len(kind.columns), kind.name))
 
@@ -401,28 +405,16 @@ class Tables(Mapping[str, Table]):
         return len(self._labelled(None))
 
     def _labelled(self, label: str | None) -> list[Table]:
-        types: dict[tuple[str, str], list[RowsType]] = {}
+        found: dict[tuple[str, str], list[NotedTable]] = {}
         for noted in noted_tables(self._dataset, label):
-            types.setdefault((noted.label, noted.name), []).append(noted.type)
-        return [Table(self._dataset, *key, own) for key, own in sorted(types.items())]
+            found.setdefault((noted.label, noted.name), []).append(noted)
+        return [
+            Table(self._dataset, *key, [each.type for each in own], is_single=all(each.is_single for each in own))
+            for key, own in sorted(found.items())
+        ]
 
     def __repr__(self) -> str:
         return f"<Tables of {self._dataset.path}: {', '.join(self)}>"
-
-
-def load_table(
-    dataset: DataSetRef,
-    label: str,
-    type: Any = None,  # noqa: A002  # Why: the word of the document.
-    *,
-    events: Any = None,
-    columns: Sequence[str] | None = None,
-    exclude: Sequence[str] = (),
-    missing: Any = "null",
-) -> TableRows:
-    """Load a table by its label, as `Table.load` does; with a type, the rows of all events that are stored as that type."""
-    table = Tables(dataset)[label] if type is None else Table(dataset, label, label, [_rows_type(label, type)])
-    return table.load(columns, exclude, missing, events=events)
 
 
 def _rows_type(label: str, given: Any) -> RowsType:

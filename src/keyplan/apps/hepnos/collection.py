@@ -1,0 +1,423 @@
+"""Collections of events: columns of tables that belong together, as the rules of a schema say, and what refers to what.
+
+    muons = dataset.events()["Muon"]
+    muons.pt                            an array: a list for each event; of all columns this one is read
+    muons[["pt", "eta"]]                an array of records
+    muons.matched_jet.pt                of the jet that each muon's jetIdx is the number of; None where there is none
+    muons[:1000], muons[mask]           the same of some of the events
+
+A view reads a column when it is first asked for, and keeps it. The columns of an event in one table are one product, so that
+a column costs the reading of its table, and of no other.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from keyplan.apps.hepnos.dataset_ref import DataSetRef
+from keyplan.apps.hepnos.errors import MissingError
+from keyplan.apps.hepnos.event_lists import EventLists, event_lists
+from keyplan.apps.hepnos.pointers import Pointer, Rule, pointer_of, rules_of
+from keyplan.apps.hepnos.product_types import values_module
+from keyplan.apps.hepnos.schemas import Schema, placed, schema_named, schema_of
+from keyplan.apps.hepnos.table_notes import chosen_columns
+from keyplan.apps.hepnos.tables import Table, TableRows, Tables
+from keyplan.errors import InvalidInputError
+
+__all__ = ["Collection", "Collections", "Field", "Reader", "Related", "arrays_module", "fields_of"]
+
+
+class Field:
+    """A column of a table, by the path that rules know it by; no column: the rows themselves, which have no names."""
+
+    def __init__(self, table: Table, column: str, type_name: str) -> None:
+        self.table = table
+        self.column = column
+        self.type_name = type_name
+        path = f"{table.key}/{column}" if column else table.key
+        self.path = column if table.is_single and column else path
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it has one value for each event."""
+        return self.table.is_single
+
+
+def fields_of(tables: Mapping[str, Table]) -> list[Field]:
+    """Return the columns of tables."""
+    return [Field(table, column, kind) for table in tables.values() for column, kind in table.schema.items()]
+
+
+def arrays_module() -> Any:
+    """Return the module that makes arrays of awkward. Raises InvalidInputError where awkward is not installed."""
+    values_module()
+    return import_module("keyplan.apps.hepnos.collection_values")
+
+
+class Reader:
+    """The columns of some events, each read once."""
+
+    def __init__(self, events: npt.NDArray[Any]) -> None:
+        self.events = events
+        self._read: dict[tuple[str, str], EventLists] = {}
+
+    def lists(self, fields: Sequence[Field]) -> list[EventLists]:
+        """Return fields, those of one table by one read of it."""
+        missing: dict[str, list[Field]] = {}
+        for field in fields:
+            if (field.table.key, field.column) not in self._read:
+                missing.setdefault(field.table.key, []).append(field)
+        for key, own in missing.items():
+            names = [field.column for field in own]
+            found = event_lists(own[0].table, self.events, None if names == [""] else names)
+            for name in names:
+                self._read[key, name] = found._replace(rows=found.rows[name] if name else found.rows)
+        return [self._read[field.table.key, field.column] for field in fields]
+
+    @property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """The positions of the events."""
+        return np.arange(len(self.events))
+
+
+class Collections(Mapping[str, "Collection"]):
+    """The collections of some events of a data set by name, and the schema that they were recognised by."""
+
+    def __init__(self, dataset: DataSetRef, events: npt.NDArray[Any], schema: str | None = None) -> None:
+        self.dataset = dataset
+        self._reader = Reader(events)
+        self._given = schema
+
+    @property
+    def events(self) -> npt.NDArray[Any]:
+        """The events, an array of EVENT_COLUMNS."""
+        return self._reader.events
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The rules that say what belongs together: those that were named, or that the columns are recognised by.
+
+        Raises InvalidInputError for a name of none.
+        """
+        if self._given is None:
+            return schema_of([field.path for field in self.fields])
+        found = schema_named(self._given)
+        if found is None:
+            raise InvalidInputError(source="schema", problem=f"there is none called {self._given}")
+        return found
+
+    @cached_property
+    def fields(self) -> list[Field]:
+        """The columns of all tables."""
+        return fields_of(Tables(self.dataset))
+
+    @cached_property
+    def _columns(self) -> dict[str, dict[str, Field]]:
+        places = placed(self.schema, [field.path for field in self.fields])
+        found: dict[str, dict[str, Field]] = {}
+        for field in self.fields:
+            if (place := places.get(field.path)) is not None:
+                found.setdefault(place.collection, {})[place.column] = field
+        return found
+
+    def of_events(self, events: npt.NDArray[Any]) -> "Collections":
+        """Return the same of other events."""
+        found = Collections(self.dataset, events, self._given)
+        found.__dict__ |= {
+            name: self.__dict__[name] for name in ("schema", "fields", "_columns") if name in self.__dict__
+        }
+        return found
+
+    def __getitem__(self, name: str) -> "Collection":
+        if name not in self._columns:
+            raise MissingError(table="collections", key=f"{self.dataset.path} {name}")
+        return Collection(self, self._reader, name, self._columns[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Collections of {len(self.events)} events of {self.dataset.path}, {self.schema.name}: {', '.join(self)}>"
+        )
+
+
+class Collection:
+    """What events have of one kind: columns by name, and rows of other collections that its rows refer to.
+
+    `muons["pt"]` and `muons.pt` are an array with a list, or a value, for each event, None where an event has no product;
+    `muons[["pt", "eta"]]` and `array()` are records. A number chooses an event; a slice, a mask or an array of numbers
+    chooses events, and gives a Collection. Where a column is called like a method, the brackets find it.
+    """
+
+    def __init__(self, collections: Collections, reader: Reader, name: str, columns: Mapping[str, Field]) -> None:
+        self.collections = collections
+        self._reader = reader
+        self._fields = columns
+        self.name = name
+
+    @property
+    def events(self) -> npt.NDArray[Any]:
+        """The events, an array of EVENT_COLUMNS; entry i of each array is of event i."""
+        return self._reader.events
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of its columns; none where it is one array."""
+        return tuple(name for name in self._fields if name)
+
+    @property
+    def schema(self) -> dict[str, str]:
+        """The types of its columns; "" is the array of one without columns."""
+        return {name: field.type_name for name, field in self._fields.items()}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of its columns; "" where it is one array."""
+        return tuple(self._fields)
+
+    @cached_property
+    def references(self) -> tuple[str, ...]:
+        """What its rows refer to: `muons.matched_jet`."""
+        return tuple(self.rules)
+
+    @cached_property
+    def rules(self) -> dict[str, Rule]:
+        """The references by name, with the columns that they are made of."""
+        return rules_of(self.name, self.columns, self.collections, self.collections.schema)
+
+    def array(self, columns: Sequence[str] | None = None, exclude: Sequence[str] = ()) -> Any:
+        """Return columns, by names or patterns, as one array: of records in a list for each event.
+
+        Columns that have lists and columns that have a value for each event are, together, one record for each event. Raises
+        InvalidInputError: there is no such column, or lists of two columns differ in length, which no records have.
+        """
+        return self._array(chosen_columns(self.name, list(self._fields), columns, exclude))
+
+    def _array(self, chosen: Sequence[str]) -> Any:
+        arrays = arrays_module()
+        fields = [self._fields[name] for name in chosen]
+        if list(chosen) == [""]:
+            return self._entries(fields[0])
+        if any(self._is_single(field) for field in fields):
+            return arrays.of_events({name: self._entries(each) for name, each in zip(chosen, fields, strict=True)})
+        lists = self._reader.lists(fields)
+        self._check_lengths(chosen, lists)
+        rows = arrays.records({name: each.rows for name, each in zip(chosen, lists, strict=True)})
+        return arrays.listed(lists[0]._replace(rows=rows))
+
+    def rows(self, columns: Sequence[str] | None = None, exclude: Sequence[str] = ()) -> TableRows:
+        """Return the same as the rows of all events that have it, one after the other. Raises as `array`."""
+        chosen = chosen_columns(self.name, list(self._fields), columns, exclude)
+        lists = self._reader.lists([self._fields[name] for name in chosen])
+        self._check_lengths(chosen, lists)
+        if chosen == [""]:
+            found = lists[0].rows
+        else:
+            found = arrays_module().records({name: each.rows for name, each in zip(chosen, lists, strict=True)})
+        is_there = lists[0].is_there
+        counts = np.diff(lists[0].offsets)[is_there]
+        return TableRows(self.events[is_there], np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), found)
+
+    def _is_single(self, field: Field) -> bool:
+        return field.is_single or self.name in self.collections.schema.single_rows
+
+    def _entries(self, field: Field) -> Any:
+        (lists,) = self._reader.lists([field])
+        if not self._is_single(field):
+            return arrays_module().listed(lists)
+        if len(lists.offsets) and int(np.diff(lists.offsets).max(initial=0)) > 1:
+            run, subrun, event = self.events[int(np.diff(lists.offsets).argmax())].tolist()
+            problem = f"event {run} {subrun} {event} has several, where each has one: take its table, {field.table.key}"
+            raise InvalidInputError(source=self.name, problem=problem)
+        return arrays_module().single(lists)
+
+    def _check_lengths(self, names: Sequence[str], lists: Sequence[EventLists]) -> None:
+        for name, other in zip(names[1:], lists[1:], strict=True):
+            if not np.array_equal(lists[0].offsets, other.offsets):
+                position = int((np.diff(lists[0].offsets) != np.diff(other.offsets)).argmax())
+                event = " ".join(map(str, self.events[position].tolist()))
+                problem = f"{names[0]} and {name} have lists of two lengths in event {event}: take them one by one"
+                raise InvalidInputError(source=self.name, problem=problem)
+
+    def column_lists(self, names: Sequence[str]) -> list[EventLists]:
+        """Return columns as rows of all events, one after the other, and where those of each event begin and end."""
+        return self._reader.lists([self._fields[name] for name in names])
+
+    # ---- what is asked for -------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return self._named(key)
+        if isinstance(key, list) and all(isinstance(name, str) for name in key):
+            # Why so: in the order that was asked for.
+            return self._array([chosen_columns(self.name, [*self._fields], [name])[0] for name in key])
+        if isinstance(key, int | np.integer):
+            position = range(len(self))[int(key)]
+            return self[position : position + 1].array()[0]
+        events = self.events[np.asarray(key) if not isinstance(key, slice) else key]
+        return self.collections.of_events(events)[self.name]
+
+    def _named(self, name: str) -> Any:
+        if name in self._fields:
+            return self._entries(self._fields[name])
+        if name in self.rules:
+            return Related(self, (self.rules[name],))
+        group = {
+            column.removeprefix(f"{name}."): field
+            for column, field in self._fields.items()
+            if column.startswith(f"{name}.")
+        }
+        if not group:
+            known = ", ".join([*self.fields, *self.references][:40])
+            raise InvalidInputError(source=self.name, problem=f"it has no column or reference {name}; it has {known}")
+        return Collection(self.collections, self._reader, f"{self.name}.{name}", group).array()
+
+    def __getattr__(self, name: str) -> Any:
+        # Why no underscore: copying and pickling ask for names that no column has.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self._named(name)
+        except InvalidInputError as error:
+            raise AttributeError(f"{self.name}: {error.facts['problem']}", name=name, obj=self) from error
+
+    def __contains__(self, name: object) -> bool:
+        return (
+            name in self._fields or name in self.references or any(each.startswith(f"{name}.") for each in self._fields)
+        )
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.array())
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.fields, *self.references})
+
+    def __repr__(self) -> str:
+        columns = ", ".join([*self.fields, *self.references])
+        return f"<Collection {self.name} of {len(self)} events of {self.collections.dataset.path}: {columns}>"
+
+
+class Related:
+    """The rows that those of a collection refer to: for each row one, or a list; None where there is none.
+
+    `muons.matched_jet.pt` reads what says which jet it is, and the jets' pt. Of several collections it has the columns that
+    all of them have.
+    """
+
+    def __init__(self, source: Collection, rules: tuple[Rule, ...]) -> None:
+        self._collections = source.collections
+        self._source = source
+        self._rules = rules
+
+    def _pointer(self, column: str | None) -> Pointer:
+        """Return what is pointed at in the end, reference by reference."""
+        source, found = self._source, None
+        arrays = arrays_module()
+        for rule in self._rules:
+            last = column if rule is self._rules[-1] else None
+            step = pointer_of(arrays, rule, source, self._collections, self._collections.schema, last)
+            if found is None:
+                found = step
+            else:
+                rows = arrays.pointed(found.lists.rows, step.lists.rows, may_lack=found.may_lack)
+                found = Pointer(found.lists._replace(rows=rows), step.targets, step.may_lack)
+            if rule is not self._rules[-1]:
+                source = self._one(found)
+        assert found is not None
+        return found
+
+    def _one(self, pointer: Pointer) -> Collection:
+        if len(pointer.targets) != 1:
+            problem = f"{self.name} leads to several collections, whose references are not followed"
+            raise InvalidInputError(source=self._source.name, problem=problem)
+        return self._collections[pointer.targets[0].name]
+
+    @property
+    def name(self) -> str:
+        """The way to it: "matched_jet.matched_gen"."""
+        return ".".join(rule.name for rule in self._rules)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The collections that it leads to. Which these are may stand in the data, which is then read."""
+        return (
+            self._rules[-1].targets if self._is_declared else tuple(each.name for each in self._pointer(None).targets)
+        )
+
+    @property
+    def _is_declared(self) -> bool:
+        return self._rules[-1].form in {"index", "link", "count"}
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The columns that all of the targets have."""
+        each = [self._collections[name].fields for name in self.targets]
+        return tuple(name for name in each[0] if all(name in other for other in each)) if each else ()
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """What its rows refer to in turn."""
+        targets = self.targets
+        return self._collections[targets[0]].references if len(targets) == 1 else ()
+
+    def array(self, columns: Sequence[str] | None = None, exclude: Sequence[str] = ()) -> Any:
+        """Return columns of what is referred to, by names or patterns, as records; as `Collection.array`."""
+        chosen = chosen_columns(self.name, list(self.fields) or [""], columns, exclude)
+        return self._read(chosen, is_one=chosen == [""])
+
+    def _read(self, names: Sequence[str], *, is_one: bool) -> Any:
+        pointer = self._pointer(names[0])
+        arrays = arrays_module()
+        parts: list[Any] = []
+        for target in pointer.targets:
+            lists = target.column_lists(names)
+            own = {name: each.rows for name, each in zip(names, lists, strict=True)}
+            parts.append(own[names[0]] if is_one else arrays.records(own))
+        content = arrays.joined_rows(parts) if parts else arrays.nothing()
+        rows = arrays.pointed(pointer.lists.rows, content, may_lack=pointer.may_lack)
+        return arrays.listed(pointer.lists._replace(rows=rows))
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, list) and all(isinstance(name, str) for name in key):
+            return self.array(key)
+        if isinstance(key, str):
+            return self._named(key)
+        return Related(self._source[key], self._rules)
+
+    def _named(self, name: str) -> Any:
+        if name in self.fields:
+            return self._read([name], is_one=True)
+        targets = self.targets
+        rules = self._collections[targets[0]].rules if len(targets) == 1 else {}
+        if name not in rules:
+            known = ", ".join([*self.fields, *rules][:40])
+            raise InvalidInputError(source=self.name, problem=f"it has no column or reference {name}; it has {known}")
+        return Related(self._source, (*self._rules, rules[name]))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # Why: as above.
+            raise AttributeError(name)
+        try:
+            return self._named(name)
+        except InvalidInputError as error:
+            raise AttributeError(f"{self.name}: {error.facts['problem']}", name=name, obj=self) from error
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __repr__(self) -> str:
+        return f"<{self._source.name}.{self.name} of {len(self)} events>"
