@@ -41,7 +41,16 @@ OPEN = {
     *("rangeEtcd", "watchEtcd", "getEtcdStatus", "listEtcdGateways", "authenticateEtcd"),
     # The gateways tell who and where they are, to whoever has a token; how busy they are is for who is granted that.
     *("getEtcdMachines", "getEtcdMembers", "getEtcdLeader", "getEtcdOwnStatistics", "getEtcdLeaderStatistics"),
-    *("enterExplorer", "exploreStore", "findKey", "exploreArea", "exploreLevel", "exploreRecords", "exploreKey"),
+    *(
+        "enterExplorer",
+        "exploreStore",
+        "findKey",
+        "exploreArea",
+        "exploreReport",
+        "exploreLevel",
+        "exploreRecords",
+        "exploreKey",
+    ),
     *("exploreRawKeys", "exploreLive", "exploreRawLive", "streamChanges", "streamRawChanges"),
     *("listHepnosDatabases", "getHepnosValues", "listHepnosKeys", "countHepnosKeys", "putHepnosPairs", "commitHepnos"),
     # Leases and history are the caller's own.

@@ -26,6 +26,7 @@ from keyplan.server.process import GRACE_SECONDS_DEFAULT, ServerOptions, serve
 from keyplan.server.proxies import TrustedProxies, address_of
 from keyplan.server.reading import ReadAllowance
 from keyplan.server.refusals import RefusalLog
+from keyplan.server.reports import LayoutReport, ReportCell, ReportFact, ReportSection, ReportTable
 from keyplan.server.service import SERVICE_GROUP, Service, ServiceBuilder, ServiceContext, ServiceSettings
 from keyplan.server.shell import NEEDS as SERVER_NEEDS
 from keyplan.server.tokens import TOKEN_CHARACTERS_MIN, TOKEN_VARIABLES, read_tokens, tokens_of_environment
@@ -62,6 +63,7 @@ __all__ = [
     "Guesses",
     "Holding",
     "JsonAnswer",
+    "LayoutReport",
     "Line",
     "NotingEngine",
     "OperationRoute",
@@ -70,6 +72,10 @@ __all__ = [
     "ReadAllowance",
     "Refusal",
     "RefusalLog",
+    "ReportCell",
+    "ReportFact",
+    "ReportSection",
+    "ReportTable",
     "RequestLine",
     "Responder",
     "Role",

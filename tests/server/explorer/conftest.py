@@ -23,8 +23,10 @@ TOKEN = "an-admin-token-of-a-test"
 class Explorer:
     """Asks one explorer, as somebody on this machine unless an address is given."""
 
-    def __init__(self, engine: Engine, runner: asyncio.Runner, settings: Mapping[str, str]) -> None:
-        access = Access([Token.of_text(Role.ADMIN, "ada", TOKEN)])
+    def __init__(
+        self, engine: Engine, runner: asyncio.Runner, settings: Mapping[str, str], access: Access | None = None
+    ) -> None:
+        access = Access([Token.of_text(Role.ADMIN, "ada", TOKEN)]) if access is None else access
         whole = {"keyspaces.sweep": "off", **{f"explorer.{name}": value for name, value in settings.items()}}
         self.application = Application.build(engine, service_builders(["explorer"]), access=access, settings=whole)
         self._runner = runner
@@ -88,8 +90,9 @@ def explore(runner: asyncio.Runner) -> Iterator[Callable[..., Explorer]]:
     """Make an explorer of an engine, with these settings."""
     made: list[Explorer] = []
 
-    def make(engine: Engine, **settings: str) -> Explorer:
-        made.append(Explorer(engine, runner, {name.replace("__", "."): value for name, value in settings.items()}))
+    def make(engine: Engine, *, access: Access | None = None, **settings: str) -> Explorer:
+        given = {name.replace("__", "."): value for name, value in settings.items()}
+        made.append(Explorer(engine, runner, given, access))
         return made[-1]
 
     yield make

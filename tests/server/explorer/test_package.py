@@ -20,6 +20,7 @@ FILES = {
     "templates/overview.html",
     "templates/parts.html",
     "templates/raw.html",
+    "templates/report.html",
     "templates/revealed.html",
     "templates/tree.html",
     "static/explorer.css",

@@ -174,14 +174,14 @@ class ClusterView(Struct, frozen=True):
     damaged: Annotated[list[str], Schema("The records of it that cannot be read, as table and key.")]
 
 
-def clusters(broker: Broker) -> Iterator[ClusterView]:
-    """Yield every instance, by id: those that the broker made, and Patroni's clusters beside them.
+def clusters(broker: Broker, *, after: str = "") -> Iterator[ClusterView]:
+    """Yield every instance, by id: those that the broker made, and Patroni's clusters beside them. `after` begins behind one.
 
     A record that cannot be read is named in its cluster's `damaged`, and counts as absent.
     """
     names = {*broker.instances.keys(), *broker.allocations.keys(), *(key.cluster for key in broker.members.keys())}  # noqa: SIM118
     alive = set(broker.cells.keys())
-    for name in sorted(names):
+    for name in sorted(name for name in names if name > after):
         yield _cluster(broker, name, alive)
 
 

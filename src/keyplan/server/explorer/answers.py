@@ -23,6 +23,11 @@ __all__ = [
     "RawChild",
     "RawPage",
     "Reading",
+    "ReportCellView",
+    "ReportFactView",
+    "ReportPage",
+    "ReportSectionView",
+    "ReportTableView",
     "RevealedPage",
     "Row",
     "Stored",
@@ -136,7 +141,7 @@ class ItemView(Struct, kw_only=True):
 
 
 class LayoutView(Struct, kw_only=True):
-    """A layout with its items."""
+    """A layout with its items, and where its application's report is; empty where it has none."""
 
     label: str
     name: str
@@ -144,6 +149,7 @@ class LayoutView(Struct, kw_only=True):
     version: int
     note: str
     items: list[ItemView]
+    report_href: str
 
 
 class AreaPage(Struct, kw_only=True):
@@ -372,3 +378,49 @@ class RawPage(Struct, kw_only=True):
     next: _Next
     is_cut: _Cut
     live_href: str
+
+
+# ---- reports -----------------------------------------------------------------------------------------------------------
+
+
+class ReportCellView(Struct, kw_only=True):
+    """A text of a report, whether somebody should look at it, and the page of the record that it tells of; empty for none."""
+
+    text: str
+    is_bad: bool
+    href: str
+
+
+class ReportFactView(Struct, kw_only=True):
+    """Something about a section's subject."""
+
+    name: str
+    value: ReportCellView
+
+
+class ReportTableView(Struct, kw_only=True):
+    """A table of a section; each row has a cell for each column."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[ReportCellView]]
+
+
+class ReportSectionView(Struct, kw_only=True):
+    """One subject of a report."""
+
+    title: ReportCellView
+    facts: list[ReportFactView]
+    tables: list[ReportTableView]
+
+
+class ReportPage(Struct, kw_only=True):
+    """What an application makes of the records of its layout, subject by subject."""
+
+    area: str
+    title: str
+    note: str
+    crumbs: list[Crumb]
+    revision: int
+    sections: list[ReportSectionView]
+    next: _Next

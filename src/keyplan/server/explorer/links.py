@@ -63,6 +63,10 @@ class AreaLinks:
             "list", layout, item, words, [("starts_with", starts_with), ("page", page), ("limit", limit)]
         )
 
+    def report(self, layout: str, *, page: str = "") -> str:
+        """The report of a layout."""
+        return _with_query(f"{self._root}report/{quote(layout, safe='')}", [("page", page)])
+
     def live(self, layout: str, item: str, words: Sequence[str] = ()) -> str:
         """The page of live changes."""
         return self._of_item("live", layout, item, words, [])

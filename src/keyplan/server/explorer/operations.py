@@ -34,6 +34,7 @@ from keyplan.server.explorer.answers import (
     LivePage,
     Overview,
     RawPage,
+    ReportPage,
     RevealedPage,
     TreePage,
 )
@@ -157,6 +158,11 @@ class ExplorerOperations:
     @_page(f"{_IN}/", "exploreArea", AreaPage, 404)
     def area(self, area: AreaName) -> AreaPage:
         """Show an area with its layouts and their items."""
+        raise NotImplementedError
+
+    @_page(f"{_IN}/report/{{layout}}", "exploreReport", ReportPage, 404)
+    def report(self, area: AreaName, layout: LayoutName, *, page: PageToken = "") -> ReportPage:
+        """Show what an application makes of the records of its layout."""
         raise NotImplementedError
 
     @_page(f"{_IN}/tree/{_ITEM}", "exploreLevel", TreePage, 404)

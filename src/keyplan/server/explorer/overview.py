@@ -28,6 +28,7 @@ from keyplan.server.explorer.bounds import (
 )
 from keyplan.server.explorer.layouts import ShownLayout
 from keyplan.server.explorer.links import overview_link
+from keyplan.server.reports import report_of
 from keyplan.store import item_key_page
 
 __all__ = ["area_crumbs", "area_page", "overview"]
@@ -170,7 +171,15 @@ def _layout_view(area: Area, shown: ShownLayout, snapshot: Snapshot) -> LayoutVi
     spec = shown.bound.spec
     items = [_item_view(area, shown, item, snapshot) for item in spec.items]
     root = shown_key(shown.bound.root)
-    return LayoutView(label=shown.label, name=spec.name, root=root, version=spec.version, note=spec.note, items=items)
+    return LayoutView(
+        label=shown.label,
+        name=spec.name,
+        root=root,
+        version=spec.version,
+        note=spec.note,
+        items=items,
+        report_href="" if report_of(shown.bound) is None else area.links.report(shown.label),
+    )
 
 
 def _item_view(area: Area, shown: ShownLayout, spec: ItemSpec, snapshot: Snapshot) -> ItemView:

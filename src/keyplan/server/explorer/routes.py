@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Route
 
 from keyplan.access import OnKeySpace, OnOperation
 from keyplan.codec import SecretCipher
-from keyplan.engine import Engine
+from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.errors import AccessDeniedError, InvalidArgumentError, KeyplanError
 from keyplan.operations import Act, Answered, CallerKind, Operation, operations_of
 from keyplan.server.access import Access, Caller, Role, caller_of, require_admin
@@ -22,6 +22,7 @@ from keyplan.server.explorer.answers import (
     LivePage,
     Overview,
     RawPage,
+    ReportPage,
     RevealedPage,
     TreePage,
 )
@@ -35,6 +36,7 @@ from keyplan.server.explorer.operations import ExplorerOperations
 from keyplan.server.explorer.overview import area_page, overview
 from keyplan.server.explorer.presentation import STATIC_FILES, answer, failed, static_file
 from keyplan.server.explorer.raw_keys import raw_page
+from keyplan.server.explorer.report_pages import report_page
 from keyplan.server.explorer.requests import FORMAT, searched_key, wants_json
 from keyplan.server.explorer.trees import ItemRequest, list_page, tree_page
 from keyplan.server.logs import LOGGER
@@ -50,6 +52,7 @@ _OPERATIONS: Final = operations_of(ExplorerOperations)
 _TEMPLATES: Final = {
     "store": "overview.html",
     "area": "area.html",
+    "report": "report.html",
     "tree": "tree.html",
     "entries": "list.html",
     "key": "key.html",
@@ -69,7 +72,10 @@ NOTHING_THERE: Final = AnswerError(404, "not_found", "there is nothing here that
 class Explorer(ExplorerOperations):
     """The operations over one store's areas. `keys` open secrets; `may_reveal`: pages lead to where that is done."""
 
-    def __init__(self, areas: Areas, keys: SecretCipher | None = None, *, may_reveal: bool = False) -> None:
+    def __init__(
+        self, areas: Areas, keys: SecretCipher | None = None, *, may_reveal: bool = False, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._clock = clock
         self._areas = areas
         self._keys = keys
         self._may_reveal = may_reveal
@@ -90,6 +96,9 @@ class Explorer(ExplorerOperations):
 
     def area(self, area: str) -> AreaPage:
         return area_page(self._areas, area)
+
+    def report(self, area: str, layout: str, *, page: str = "") -> ReportPage:
+        return report_page(self._areas, area, layout, page, self._clock)
 
     def tree(
         self,
@@ -180,7 +189,7 @@ class ExplorerResponder(Responder):
         caller = caller_of(request)
         assert caller is not None, "the gate lets nobody in here without one"
         areas = self._areas_of(caller, await self._confined.store_of(caller))
-        return Explorer(areas, self.context.secrets, may_reveal=self._may_reveal(caller))
+        return Explorer(areas, self.context.secrets, may_reveal=self._may_reveal(caller), clock=self.context.clock)
 
     def _may_reveal(self, caller: Caller) -> bool:
         access = self.context.access
