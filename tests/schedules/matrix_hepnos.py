@@ -7,9 +7,9 @@ from functools import partial
 from keyplan.apps import hepnos
 from keyplan.apps.hepnos.databases import Address, Databases
 from keyplan.apps.hepnos.keys import Kind
-from keyplan.apps.hepnos.queues import Queues
+from keyplan.apps.hepnos.queues import Queues, StoredQueues
 from keyplan.apps.hepnos.store import DataStore
-from keyplan.engine import SYSTEM_CLOCK, Engine, MemoryEngine
+from keyplan.engine import Commit, Engine, KeyRange, MemoryEngine, Put
 from keyplan.errors import AlreadyExistsError, CommitConflictError
 from keyplan.ring import ring_of
 from keyplan.store import Store
@@ -97,7 +97,7 @@ def products() -> Iterator[Line]:
 
 
 def _queues(store: Store) -> Queues:
-    return Queues(store, Store(MemoryEngine()), SYSTEM_CLOCK)
+    return Queues(StoredQueues(store, Store(MemoryEngine())))
 
 
 def a_queue(store: Store) -> None:
@@ -127,6 +127,26 @@ def _takes_one(store: Store) -> list[int]:
     with suppress(hepnos.MissingError):
         found = _queues(store).open("q", int).get(0)
         return [] if found is None else [found]
+    return []
+
+
+def _works(store: Store) -> list[int]:
+    """Take one, do its work, and then say that it is done."""
+    item = _queues(store).open("q", int).take(0.0)
+    if item is None:
+        return []
+    store.engine.commit(Commit((), (Put(b"/done/%d" % item.value, b""),)))
+    item.acknowledge()
+    return [item.value]
+
+
+def _gives_back(store: Store) -> list[int]:
+    """Take one, and fail at its work."""
+    item = _queues(store).open("q", int).take(0.0)
+    with suppress(KeyError):
+        if item is not None:
+            with item:
+                raise KeyError
     return []
 
 
@@ -160,6 +180,8 @@ QUEUE_ACTS: dict[str, Callable[[Store], object]] = {
     "take one": _takes_one,
     "take one again": _takes_one,
     "take all": _takes_all,
+    "work": _works,
+    "give back": _gives_back,
     "destroy": _destroys,
     "destroy again": _destroys,
     "create and produce": _creates_and_produces,
@@ -188,6 +210,17 @@ def _each_item_is_taken_once(outcome: Outcome) -> None:
         assert not set(left) & set(old), f"of the old queue: {left}"
 
 
+def _none_is_lost(outcome: Outcome) -> None:
+    """Of a consumer that may crash: each item was worked on, is there, or somebody has it until his lease is over."""
+    with outcome.store.engine.snapshot() as snapshot:
+        done = [int(key.rpartition(b"/")[2]) for key in snapshot.keys(KeyRange.of_prefix(b"/done/"))]
+    taken = [item for name in ("take one", "take all") for item in outcome.answers.get(name, [])]
+    held = [record.item for _, record in hepnos.HEPnOSQueues(outcome.store).taken.list("q", "int64")]
+    left = {*_rest(outcome.store), *(int(hepnos.product_type(int).decode(raw)) for raw in held)}
+    assert {*done, *taken, *left} == {1, 2}, f"lost: {done} are done, {taken} were taken, {left} are left"
+    assert len(taken) + len(done) == len({*taken, *done}), f"twice: {taken} were taken, {done} are done"
+
+
 def _rest(store: Store) -> list[int]:
     queues = _queues(store)
     if not queues.names():
@@ -214,6 +247,16 @@ def _of_queues(names: tuple[str, ...], setup: Callable[[Store], None], faults: d
     )
 
 
+def _of_consumers(names: tuple[str, ...]) -> Scenario:
+    return Scenario(
+        *[actor(QUEUE_ACTS[name], name) for name in names],
+        setup=a_queue_of_two,
+        invariants=[_none_is_lost],
+        faults={"work": "cu"},
+        only_raises=ACTOR_ERRORS,
+    )
+
+
 def queues() -> Iterator[Line]:
     """Producers, consumers and who destroys a queue; each item is taken once."""
     for setup, names in [
@@ -232,6 +275,12 @@ def queues() -> Iterator[Line]:
         yield Line(line_name(*names, setup.__name__), partial(_of_queues, names, setup))
     three = partial(_of_queues, ("produce", "destroy", "create and produce"), a_queue_of_two)
     yield Line("produce x destroy x create and produce", three, Preemptions(2), is_long=True)
+    for names in (("give back", "take all"), ("give back", "take one")):
+        yield Line(line_name(*names), partial(_of_queues, names, a_queue_of_two))
+    lost = partial(_of_queues, ("take one", "take all"), a_queue_of_two, {"take one": "u"})
+    yield Line("take one whose answers are lost x take all", lost)
+    # Why not beside who takes all: that one waits for what the dead one has, and the clock stands.
+    yield Line("work that crashes or loses answers x take one", partial(_of_consumers, ("work", "take one")))
     crashing = partial(_of_queues, ("destroy", "create and produce"), a_queue_of_two, {"destroy": "c"})
     yield Line("destroy that crashes x create and produce", crashing)
 

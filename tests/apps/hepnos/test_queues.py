@@ -1,12 +1,19 @@
 """Queues: case 48 of the specification."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from subprocess import PIPE, Popen
 from threading import Thread
 
 import pytest
 
 from keyplan.apps import hepnos
+from keyplan.apps.hepnos.queues import StoredQueues
+from keyplan.engine import open_engine
 from keyplan.errors import AlreadyExistsError, InvalidInputError
+from keyplan.store import Store
+from keyplan.testing.faults import FakeClock
 
 Opened = Callable[..., hepnos.DataStore]
 
@@ -122,3 +129,103 @@ def test_items_outlive_the_store(open_store: Opened) -> None:
         with store.queues.open("q", int, mode="producer") as producer:
             producer.put(7)
     assert open_store().queues.open("q", int).get() == 7
+
+
+# ---- items that are taken --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def held(clock: FakeClock) -> hepnos.Queues:
+    """A queue of three items, with a clock that is moved by hand."""
+    store = Store(open_engine("memory:"))
+    queues = hepnos.Queues(StoredQueues(store, Store(open_engine("memory:")), clock), clock)
+    queues.create("q", int)
+    with queues.open("q", int, mode="producer") as producer:
+        for number in range(3):
+            producer.put(number)
+    return queues
+
+
+def test_an_item_that_is_not_acknowledged_is_another_s_after_its_lease(held: hepnos.Queues, clock: FakeClock) -> None:
+    dead, alive = held.open("q", int), held.open("q", int)
+    late = dead.take(0, lease_seconds=30)
+    assert late is not None
+    assert [alive.get(0), alive.get(0), alive.get(0)] == [1, 2, None]
+    clock.advance(30)
+    again = held.open("q", int).take(0)
+    assert again is not None
+    with again as item:
+        assert (item.number, item.value) == (0, 0)
+    for act in (late.acknowledge, late.give_back):
+        with pytest.raises(hepnos.ItemLostError):
+            act()
+    assert alive.get() is None
+
+
+def test_an_item_is_given_back_to_its_place_when_its_work_fails(held: hepnos.Queues) -> None:
+    consumer = held.open("q", int)
+    item = consumer.take(0)
+    assert item is not None
+    with pytest.raises(KeyError), item:
+        raise KeyError(item.value)
+    assert [consumer.get(0) for _ in range(4)] == [0, 1, 2, None]
+    with pytest.raises(InvalidInputError, match="more than 0"):
+        consumer.take(0, lease_seconds=0)
+
+
+def test_who_finds_nothing_waits_for_what_others_have_taken(open_store: Opened) -> None:
+    queues = open_store().queues
+    queues.create("q", int)
+    with queues.open("q", int, mode="producer") as producer:
+        producer.put(7)
+    item = queues.open("q", int).take()
+    assert item is not None
+    got: list[object] = []
+    waiting = Thread(target=lambda: got.append(queues.open("q", int).get()))
+    waiting.start()
+    item.give_back()
+    waiting.join(40)
+    assert got == [7]
+    assert queues.open("q", int).get() is None
+
+
+def test_a_queue_that_is_destroyed_takes_along_what_somebody_has(held: hepnos.Queues) -> None:
+    item = held.open("q", int).take(0)
+    assert item is not None
+    held.destroy("q", int)
+    held.create("q", int)
+    with pytest.raises(hepnos.ItemLostError):
+        item.give_back()
+    assert held.open("q", int).get(0) is None
+
+
+KILLED = """
+import sys
+from keyplan.apps import hepnos
+with hepnos.open(sys.argv[1]) as store:
+    item = store.queues.open("q", int).take(lease_seconds=float(sys.argv[2]))
+    print(item.value, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_consumer_that_is_killed_loses_nothing(open_store: Opened, tmp_path: Path) -> None:
+    queues = open_store().queues
+    queues.create("q", int)
+    with queues.open("q", int, mode="producer") as producer:
+        for number in range(3):
+            producer.put(number)
+    words = [sys.executable, "-c", KILLED, f"lmdb:{tmp_path}/store?durability=none", "1"]
+    with Popen(words, stdin=PIPE, stdout=PIPE, text=True) as consumer:
+        assert consumer.stdout is not None
+        assert consumer.stdout.readline() == "0\n"
+        consumer.kill()
+    taken = []
+    while (item := queues.open("q", int).get()) is not None:
+        taken.append(item)
+    assert sorted(taken) == [0, 1, 2]

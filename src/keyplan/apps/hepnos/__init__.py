@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         InvalidLabelError,
         InvalidNameError,
         InvalidNumberError,
+        ItemLostError,
         MissingError,
         ProcessingError,
         TypeMismatchError,
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
     from keyplan.apps.hepnos.prefetch import Prefetcher, PrefetchStatistics, PreloadedProducts
     from keyplan.apps.hepnos.product_id import ProductID
     from keyplan.apps.hepnos.products import Container
-    from keyplan.apps.hepnos.queues import HEPnOSQueues, Queue, Queues
+    from keyplan.apps.hepnos.queues import HEPnOSQueues, Queue, QueueItem, Queues
     from keyplan.apps.hepnos.references import Ref
     from keyplan.apps.hepnos.root_files import load_root
     from keyplan.apps.hepnos.store import DataStore, open_at, open_databases
@@ -130,6 +131,7 @@ __all__ = [
     "InvalidLabelError",
     "InvalidNameError",
     "InvalidNumberError",
+    "ItemLostError",
     "Kind",
     "Loaded",
     "Migrated",
@@ -146,6 +148,7 @@ __all__ = [
     "ProductKey",
     "ProductType",
     "Queue",
+    "QueueItem",
     "Queues",
     "Ref",
     "Related",
@@ -192,8 +195,8 @@ _MODULES: Final = {
     "datasets": ("DataSet", "DataSets"),
     "entries": ("NUMBER_COLUMNS",),
     "errors": (
-        *("BatchError", "DeletedError", "InvalidLabelError", "InvalidNameError", "InvalidNumberError", "MissingError"),
-        *("ProcessingError", "TypeMismatchError"),
+        *("BatchError", "DeletedError", "InvalidLabelError", "InvalidNameError", "InvalidNumberError", "ItemLostError"),
+        *("MissingError", "ProcessingError", "TypeMismatchError"),
     ),
     "event_selection": ("EventSelection",),
     "event_set": ("EventSet",),
@@ -210,7 +213,7 @@ _MODULES: Final = {
     "prefetch": ("PrefetchStatistics", "Prefetcher", "PreloadedProducts"),
     "product_id": ("ProductID",),
     "products": ("Container",),
-    "queues": ("HEPnOSQueues", "Queue", "Queues"),
+    "queues": ("HEPnOSQueues", "Queue", "QueueItem", "Queues"),
     "references": ("Ref",),
     "root_files": ("load_root",),
     "store": ("DataStore", "open", "open_at", "open_databases"),

@@ -3,7 +3,7 @@
 Codes and paragraphs are those of keyplan's errors that they extend; a missing product is no error but None.
 """
 
-from keyplan.errors import EngineError, InvalidKeyError, InvalidRecordError, KeyplanError, NotFoundError
+from keyplan.errors import ConflictError, EngineError, InvalidKeyError, InvalidRecordError, KeyplanError, NotFoundError
 
 __all__ = [
     "BatchError",
@@ -11,6 +11,7 @@ __all__ = [
     "InvalidLabelError",
     "InvalidNameError",
     "InvalidNumberError",
+    "ItemLostError",
     "MissingError",
     "ProcessingError",
     "TypeMismatchError",
@@ -50,6 +51,12 @@ class TypeMismatchError(InvalidRecordError, TypeError):
 
 class BatchError(EngineError):
     """Some writes of a batch failed. Facts: `failed`, the raw keys in hex; `problem`. What was flushed before is written."""
+
+
+class ItemLostError(ConflictError):
+    """The lease of a taken item was over before it was acknowledged: it is another's. Facts: `queue`, `number`."""
+
+    summary = "the item is another's by now"
 
 
 class ProcessingError(KeyplanError):

@@ -10,7 +10,7 @@ from keyplan.apps.hepnos.access import StoreAccess
 from keyplan.apps.hepnos.batch import MAX_OPERATIONS, AsyncEngine, WriteBatch
 from keyplan.apps.hepnos.databases import Address, Databases
 from keyplan.apps.hepnos.prefetch import Prefetcher
-from keyplan.apps.hepnos.queues import Queues
+from keyplan.apps.hepnos.queues import Queues, StoredQueues
 from keyplan.apps.hepnos.references import Ref
 from keyplan.engine import open_engine
 from keyplan.store import Store
@@ -25,7 +25,7 @@ class OpenStore(StoreAccess):
         super().__init__(databases)
         self._lock = Lock()
         self._queues: Queues | None = None
-        self._queue_stores: list[Store] = []
+        self._stored_queues: StoredQueues | None = None
 
     @property
     def address(self) -> Address:
@@ -63,9 +63,8 @@ class OpenStore(StoreAccess):
         """The queues of the store, in a database of their own, which is made when it is first asked for."""
         with self._lock:
             if self._queues is None:
-                durable, volatile = Store(self.address.queues()), Store(open_engine("memory:"))
-                self._queues = Queues(durable, volatile)
-                self._queue_stores = [durable, volatile]
+                stored = StoredQueues(Store(self.address.queues()), Store(open_engine("memory:")))
+                self._queues, self._stored_queues = Queues(stored), stored
             return self._queues
 
     # ---- the end -------------------------------------------------------------------------------------------------------
@@ -73,8 +72,8 @@ class OpenStore(StoreAccess):
     def close(self) -> None:
         """Close the databases. Closing twice is harmless."""
         self.databases.close()
-        for store in self._queue_stores:
-            store.close()
+        if self._stored_queues is not None:
+            self._stored_queues.close()
 
     def __enter__(self) -> Self:
         return self

@@ -1,142 +1,189 @@
-"""Typed queues, first in first out, each item taken once: on the store and shared by processes, or in memory."""
+"""Typed queues, first in first out, each item taken once: on the store and shared by processes, in memory, or of a server."""
 
-from functools import partial
+from collections.abc import Callable
 from types import TracebackType
-from typing import Annotated, Any, Final, NamedTuple, Self
+from typing import Any, Final, Protocol, Self, TypeVar
+from uuid import uuid4
 
-import msgspec
-
-from keyplan.apps.hepnos.errors import MissingError, TypeMismatchError
+from keyplan.apps.hepnos.errors import ItemLostError, TypeMismatchError
+from keyplan.apps.hepnos.queue_records import HEPnOSQueues, QueueKey, QueueRecords, Taken, missing
 from keyplan.apps.hepnos.types import ProductType, product_type, type_of_value
-from keyplan.codec import Percent
-from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Delete, DeleteRange, Engine, KeyRange, KeyUnchanged
-from keyplan.errors import AlreadyExistsError, InvalidInputError
-from keyplan.layout import Layout, Table
-from keyplan.store import Backoff, Store
+from keyplan.engine import SYSTEM_CLOCK, Clock
+from keyplan.errors import AlreadyExistsError, CommitOutcomeUnknownError, InvalidInputError
+from keyplan.store import Store
 
-__all__ = ["HEPnOSQueues", "Queue", "Queues"]
+__all__ = ["HEPnOSQueues", "Queue", "QueueItem", "Queues", "StoredQueues"]
 
 _POLL_SECONDS_MAX: Final = 1.0
 """Why: a consumer that waits looks at the queue at least this often, whatever it hears."""
 
+_LEASE_SECONDS: Final = 60.0
+"""How long a taken item is its taker's by default."""
 
-_NUMBER_DIGITS: Final = 20
+_TRIES_MAX: Final = 5
+"""Why: an answer that is lost again and again is told."""
 
-
-class QueueKey(NamedTuple):
-    """A queue: its name, and the name of its items' type."""
-
-    name: Annotated[str, Percent()]
-    type: Annotated[str, Percent()]
+T = TypeVar("T")
 
 
-class ItemKey(NamedTuple):
-    """An item of a queue, by the order in which it came."""
+class QueueActs(Protocol):
+    """What is done with an open queue, in bytes: in a store, see QueueRecords, or by a server."""
 
-    name: Annotated[str, Percent()]
-    type: Annotated[str, Percent()]
-    number: int
+    def leave(self, key: QueueKey, made_at: int) -> None: ...
+
+    def put(self, key: QueueKey, made_at: int, item: bytes) -> None: ...
+
+    def take(self, key: QueueKey, taker: str, lease_seconds: float) -> Taken: ...
+
+    def settle(self, key: QueueKey, number: int, taker: str, *, is_done: bool) -> bool: ...
+
+    def is_empty(self, key: QueueKey) -> bool: ...
+
+    def revision(self) -> int: ...
+
+    def wait(self, after: int, seconds: float) -> None: ...
 
 
-class QueueState(msgspec.Struct, frozen=True):
-    """The next item's number, and how many producers have the queue open, ever had it open."""
+class QueueHome(Protocol):
+    """Where queues are made and opened: the databases of a store, or a server."""
 
-    next_number: int = 0
-    producers: int = 0
-    has_had_producer: bool = False
+    def create(self, key: QueueKey, *, volatile: bool) -> None: ...
+
+    def enter(self, key: QueueKey, *, is_producer: bool) -> tuple[QueueActs, int]: ...
+
+    def destroy(self, key: QueueKey) -> None: ...
+
+    def keys(self) -> list[QueueKey]: ...
 
 
-class HEPnOSQueues(Layout, root="queues/"):
-    """The database of queues, which the document does not have: the C++ program keeps them in memory."""
+class StoredQueues:
+    """Queues that are durable, and volatile ones that live as long as these stores are open."""
 
-    states = Table("states/{name}/{type}", key=QueueKey, value=QueueState)
-    items = Table(f"items/{{name}}/{{type}}/{{number:decimal(width={_NUMBER_DIGITS})}}", key=ItemKey, value=bytes)
+    def __init__(self, durable: Store, volatile: Store, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._durable = QueueRecords(durable, clock)
+        self._volatile = QueueRecords(volatile, clock)
+
+    def create(self, key: QueueKey, *, volatile: bool) -> None:
+        """Create a queue. Raises AlreadyExistsError."""
+        own, other = (self._volatile, self._durable) if volatile else (self._durable, self._volatile)
+        if other.exists(key):
+            raise AlreadyExistsError(table="queues", key=f"{key.name}#{key.type}")
+        own.create(key)
+
+    def home_of(self, key: QueueKey) -> QueueRecords:
+        """Return the store that has a queue. Raises MissingError."""
+        for records in (self._durable, self._volatile):
+            if records.exists(key):
+                return records
+        raise missing(key)
+
+    def enter(self, key: QueueKey, *, is_producer: bool) -> tuple[QueueActs, int]:
+        """Open a queue, where it is. Raises MissingError."""
+        records = self.home_of(key)
+        return records, records.enter(key, is_producer=is_producer)
+
+    def destroy(self, key: QueueKey) -> None:
+        """Remove a queue and its items. Raises MissingError."""
+        self.home_of(key).destroy(key)
+
+    def keys(self) -> list[QueueKey]:
+        """Return all queues, sorted."""
+        return sorted([*self._durable.keys(), *self._volatile.keys()])
+
+    def close(self) -> None:
+        """Close both stores."""
+        self._durable.store.close()
+        self._volatile.store.close()
 
 
 class Queues:
-    """The queues of a store, by name and type: durable ones, and volatile ones that live as long as the store is open here."""
+    """The queues of a store, by name and type: durable ones, and volatile ones that live as long as the store is open."""
 
-    def __init__(self, durable: Store, volatile: Store, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._durable = durable
-        self._volatile = volatile
+    def __init__(self, home: QueueHome, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._home = home
         self._clock = clock
 
     def create(self, name: str, type: Any, *, volatile: bool = False) -> None:  # noqa: A002  # Why: the word of the document.
         """Create a queue. Raises AlreadyExistsError; another type under the name is another queue.
 
-        A `volatile` queue costs no flush, is shared by the threads of this process alone, and is gone when the store is closed.
+        A `volatile` queue costs no flush, is shared by the threads of this process alone, or of a server by all who ask it, and
+        is gone when the store is closed there.
         """
-        key = QueueKey(name, product_type(type).name)
-        own, other = (self._volatile, self._durable) if volatile else (self._durable, self._volatile)
-        if HEPnOSQueues(other).states.exists(key):
-            raise AlreadyExistsError(table="queues", key=f"{name}#{key.type}")
-        HEPnOSQueues(own).states.insert(key, QueueState())
+        self._home.create(QueueKey(name, product_type(type).name), volatile=volatile)
 
     def open(self, name: str, type: Any, *, mode: str = "consumer") -> "Queue":  # noqa: A002  # Why: as above.
         """Open a queue as a "producer" or a "consumer". Raises MissingError when there is none of this name and type."""
         if mode not in {"producer", "consumer"}:
-            raise InvalidInputError(
-                source="mode", problem=f"a queue is opened as producer or consumer, not as {mode!r}"
-            )
+            problem = f"a queue is opened as producer or consumer, not as {mode!r}"
+            raise InvalidInputError(source="mode", problem=problem)
         kind = product_type(type)
         key = QueueKey(name, kind.name)
-        store = self._home_of(key)
         is_producer = mode == "producer"
-
-        def enter(layout: HEPnOSQueues) -> int:
-            found = layout.states.versioned(key)
-            if found is None:
-                raise _missing(key)
-            if is_producer:
-                layout.states.update(key, _with_producer(found.record))
-            return found.create_revision
-
-        made_at = HEPnOSQueues(store).run(enter)
-        return Queue(store, key, kind, self._clock, is_producer=is_producer, made_at=made_at)
+        acts, made_at = self._home.enter(key, is_producer=is_producer)
+        return Queue(acts, key, kind, self._clock, is_producer=is_producer, made_at=made_at)
 
     def destroy(self, name: str, type: Any) -> None:  # noqa: A002  # Why: as above.
-        """Remove a queue and its items, all at once. Raises MissingError."""
-        key = QueueKey(name, product_type(type).name)
-        engine = self._home_of(key).engine
-        Backoff().until_committed(partial(_destroy, engine, key))
+        """Remove a queue and its items, all at once, also those that somebody has taken. Raises MissingError."""
+        self._home.destroy(QueueKey(name, product_type(type).name))
 
     def names(self) -> list[tuple[str, str]]:
         """Return the name and type of every queue, sorted."""
-        stores = (self._durable, self._volatile)
-        return sorted((key.name, key.type) for store in stores for key in HEPnOSQueues(store).states.keys())  # noqa: SIM118  # Why: a table's keys.
-
-    def _home_of(self, key: QueueKey) -> Store:
-        for store in (self._durable, self._volatile):
-            if HEPnOSQueues(store).states.exists(key):
-                return store
-        raise _missing(key)
+        return [(key.name, key.type) for key in self._home.keys()]  # noqa: SIM118  # Why: no mapping.
 
 
-def _missing(key: QueueKey) -> MissingError:
-    return MissingError(table="queues", key=f"{key.name}#{key.type}")
+class QueueItem:
+    """An item that was taken: this consumer's until its lease is over, unless it is acknowledged or given back before.
 
+    As a context manager it is acknowledged at the end of the block, and given back when the block fails.
+    """
 
-def _destroy(engine: Engine, key: QueueKey) -> None:
-    """Remove state and items in one commit: items that stayed would be those of the next queue of the name."""
-    states, items = HEPnOSQueues.bound().tables["states"], HEPnOSQueues.bound().tables["items"]
-    raw_key = states.keys.encode(key)
-    with engine.snapshot() as snapshot:
-        entry = snapshot.get(raw_key)
-        epoch = snapshot.epoch
-    if entry is None:
-        raise _missing(key)
-    first = items.keys.encode(ItemKey(*key, 0))
-    own_items = KeyRange.of_prefix(first[:-_NUMBER_DIGITS])
-    guard = KeyUnchanged(raw_key, entry.mod_revision)
-    engine.commit(Commit((guard,), (Delete(raw_key), DeleteRange(own_items)), epoch))
+    def __init__(self, queue: "Queue", found: Taken, taker: str, lease_seconds: float) -> None:
+        self._queue = queue
+        self._found = found
+        self._taker = taker
+        self._until = queue.clock.monotonic() + lease_seconds
 
+    @property
+    def number(self) -> int:
+        """Its place in the queue, from 0; no other item of the queue ever has it."""
+        return self._found.number
 
-def _with_producer(state: QueueState) -> QueueState:
-    return msgspec.structs.replace(state, producers=state.producers + 1, has_had_producer=True)
+    @property
+    def value(self) -> Any:
+        """What the producer put. Raises CorruptionError."""
+        return self._queue.kind.decode(self._found.item)
 
+    def acknowledge(self) -> None:
+        """Say that it is done: it goes for good. Raises ItemLostError when its lease was over: it is another's then."""
+        self._settle(is_done=True)
 
-def _without_producer(state: QueueState) -> QueueState:
-    return msgspec.structs.replace(state, producers=max(state.producers - 1, 0))
+    def give_back(self) -> None:
+        """Put it back to its place, for whoever takes next. Raises ItemLostError as `acknowledge` does."""
+        self._settle(is_done=False)
+
+    def _settle(self, *, is_done: bool) -> None:
+        acts, key = self._queue.acts, self._queue.key
+        was_lost = False
+
+        def settle() -> bool:
+            nonlocal was_lost
+            try:
+                return acts.settle(key, self.number, self._taker, is_done=is_done)
+            except CommitOutcomeUnknownError:
+                was_lost = True
+                raise
+
+        # Why the time: of two answers the first was lost, and within the lease nobody else has settled it.
+        if not _again(settle) and not (was_lost and self._queue.clock.monotonic() < self._until):
+            raise ItemLostError(queue=f"{key.name}#{key.type}", number=self.number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._settle(is_done=kind is None)
 
 
 class Queue:
@@ -146,13 +193,12 @@ class Queue:
     """
 
     def __init__(
-        self, store: Store, key: QueueKey, kind: ProductType, clock: Clock, *, is_producer: bool, made_at: int
+        self, acts: QueueActs, key: QueueKey, kind: ProductType, clock: Clock, *, is_producer: bool, made_at: int
     ) -> None:
-        self._store = store
-        self._layout = HEPnOSQueues(store)
-        self._key = key
-        self._kind = kind
-        self._clock = clock
+        self.acts = acts
+        self.key = key
+        self.kind = kind
+        self.clock = clock
         self._is_producer = is_producer
         self._made_at = made_at
         self._is_closed = False
@@ -161,78 +207,67 @@ class Queue:
         """Add an item at the end, durably. Raises TypeMismatchError, InvalidInputError for a consumer, MissingError."""
         if not self._is_producer or self._is_closed:
             raise InvalidInputError(source="queue", problem="only a producer that has it open puts items into a queue")
-        if type_of_value(value).name != self._kind.name and not self._is_fit(value):
-            raise TypeMismatchError(type=self._kind.name, problem="the item is of another type")
-        raw = self._kind.encode(value)
-
-        def add(layout: HEPnOSQueues) -> None:
-            state = self._state(layout)
-            if state is None:
-                raise _missing(self._key)
-            layout.items.insert(ItemKey(*self._key, state.next_number), raw)
-            layout.states.update(self._key, msgspec.structs.replace(state, next_number=state.next_number + 1))
-
-        self._layout.run(add)
-
-    def _state(self, layout: HEPnOSQueues) -> QueueState | None:
-        """Return the state of this queue; None when it was destroyed, whatever has its name now."""
-        found = layout.states.versioned(self._key)
-        return None if found is None or found.create_revision != self._made_at else found.record
+        if type_of_value(value).name != self.kind.name and not self._is_fit(value):
+            raise TypeMismatchError(type=self.kind.name, problem="the item is of another type")
+        self.acts.put(self.key, self._made_at, self.kind.encode(value))
 
     def _is_fit(self, value: Any) -> bool:
         """True when the type takes the value although it would be stored as another: 5 as an int32."""
         try:
-            self._kind.encode(value)
+            self.kind.encode(value)
         except TypeMismatchError:
             return False
         return True
 
     def get(self, timeout_seconds: float | None = None) -> Any:
-        """Take the first item; wait for one while there are producers, or until there has been one. None: there is none.
+        """Take the first item, for good; wait as `take` does. None: there is none.
 
-        `timeout_seconds` bounds the wait; None waits for as long as there are producers, and not at all when there are none.
+        It is acknowledged as soon as it has come, so that a consumer which ends while it works on one takes it along: `take`
+        gives it to another.
         """
-        give_up_at = None if timeout_seconds is None else self._clock.monotonic() + timeout_seconds
-        engine = self._store.engine
-        while True:
-            with engine.snapshot() as snapshot:
-                revision = snapshot.revision
-            found, state = self._layout.run(self._take)
-            if found is not None:
-                return self._kind.decode(found)
-            # Why that state: a producer who came and went since then has left an item.
-            has_producers = state is not None and state.producers > 0
-            has_ended = state is None or state.has_had_producer
-            remaining = _POLL_SECONDS_MAX if give_up_at is None else give_up_at - self._clock.monotonic()
-            if remaining <= 0 or (not has_producers and (give_up_at is None or has_ended)):
-                return None
-            watch = engine.watch(KeyRange.of_prefix(HEPnOSQueues.bound().root), after=revision)
+        while (item := self.take(timeout_seconds)) is not None:
             try:
-                watch.poll(min(remaining, _POLL_SECONDS_MAX))
-            finally:
-                watch.close()
+                item.acknowledge()
+            except ItemLostError:
+                continue  # Why: it was so long under way that it is another's.
+            return item.value
+        return None
 
-    def _take(self, layout: HEPnOSQueues) -> tuple[bytes | None, QueueState | None]:
-        """Take the first item; when there is none, return the queue's state, as of then."""
-        for key, raw in layout.items.list(*self._key, limit=1):
-            layout.items.delete(key)
-            return raw, None
-        return None, layout.states.get(self._key)
+    def take(self, timeout_seconds: float | None = None, *, lease_seconds: float = _LEASE_SECONDS) -> QueueItem | None:
+        """Take the first item for so many seconds, to be acknowledged. None: there is none.
+
+        Wait for one while there are producers, or until there has been one, and while others have items that may come back.
+        One that is not acknowledged in time is another's: of a consumer that has ended, of an answer that was lost.
+        `timeout_seconds` bounds the wait; None waits for as long as there are producers or taken items, and not at all when
+        there are none. Raises InvalidInputError for a lease of no time.
+        """
+        if not lease_seconds > 0:
+            raise InvalidInputError(source="lease_seconds", problem="an item is taken for more than 0 seconds")
+        taker = uuid4().hex
+        give_up_at = None if timeout_seconds is None else self.clock.monotonic() + timeout_seconds
+        while True:
+            revision = self.acts.revision()
+            found = _again(lambda: self.acts.take(self.key, taker, lease_seconds))
+            if found.is_item:
+                return QueueItem(self, found, taker, lease_seconds)
+            # Why that state: a producer who came and went since then has left an item.
+            state = found.state
+            may_come = found.has_taken or (state is not None and state.producers > 0)
+            has_ended = state is None or state.has_had_producer
+            remaining = _POLL_SECONDS_MAX if give_up_at is None else give_up_at - self.clock.monotonic()
+            if remaining <= 0 or (not may_come and (give_up_at is None or has_ended)):
+                return None
+            self.acts.wait(revision, min(remaining, _POLL_SECONDS_MAX))
 
     def is_empty(self) -> bool:
-        """Tell whether there is no item now."""
-        return next(iter(self._layout.items.keys(*self._key, limit=1)), None) is None
+        """Tell whether there is no item now that nobody has taken."""
+        return self.acts.is_empty(self.key)
 
     def close(self) -> None:
         """Close it. Of a producer, consumers that wait are told. Closing twice is harmless."""
         if self._is_producer and not self._is_closed:
-            self._layout.run(self._leave)
+            self.acts.leave(self.key, self._made_at)
         self._is_closed = True
-
-    def _leave(self, layout: HEPnOSQueues) -> None:
-        state = self._state(layout)
-        if state is not None:
-            layout.states.update(self._key, _without_producer(state))
 
     def __enter__(self) -> Self:
         return self
@@ -241,3 +276,13 @@ class Queue:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _again(act: Callable[[], T]) -> T:
+    """Do what may be done twice, again while its answer is lost. Raises CommitOutcomeUnknownError at last."""
+    for _ in range(_TRIES_MAX - 1):
+        try:
+            return act()
+        except CommitOutcomeUnknownError:
+            continue
+    return act()

@@ -1,0 +1,256 @@
+"""What queues are in a store, and what is done with them there: each act one commit. Types and waiting are elsewhere.
+
+    queues/states/NAME/TYPE                       the next item's number, and the producers
+    queues/items/NAME/TYPE/NUMBER                 an item that nobody has
+    queues/taken/NAME/TYPE/NUMBER                 one that somebody has taken, until it is done or the deadline is over
+    queues/deadlines/NAME/TYPE/DEADLINE/NUMBER    which of them comes back first
+    queues/takers/NAME/TYPE/TAKER                 what a taker has, whose answer was lost
+
+An item is moved to `taken` in one commit, and removed when its taker says that it is done. So a consumer that dies, and an
+answer that is lost, lose nothing: whoever takes next after the deadline has the item again.
+"""
+
+from functools import partial
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
+
+from keyplan.apps.hepnos.errors import MissingError
+from keyplan.codec import Percent
+from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Delete, DeleteRange, Engine, KeyRange, KeyUnchanged, Mutation
+from keyplan.errors import AlreadyExistsError
+from keyplan.layout import Layout, Table, Unique
+from keyplan.store import Backoff, Store
+
+__all__ = ["HEPnOSQueues", "QueueKey", "QueueRecords", "QueueState", "Taken", "missing"]
+
+_NUMBER_DIGITS: Final = 20
+_MILLISECONDS: Final = 1_000
+
+
+class QueueKey(NamedTuple):
+    """A queue: its name, and the name of its items' type."""
+
+    name: Annotated[str, Percent()]
+    type: Annotated[str, Percent()]
+
+
+class ItemKey(NamedTuple):
+    """An item of a queue, by the order in which it came."""
+
+    name: Annotated[str, Percent()]
+    type: Annotated[str, Percent()]
+    number: int
+
+
+class DeadlineKey(NamedTuple):
+    """A taken item of a queue, by when it comes back."""
+
+    name: Annotated[str, Percent()]
+    type: Annotated[str, Percent()]
+    deadline: int
+    number: int
+
+
+class TakerKey(NamedTuple):
+    """A taken item of a queue, by who has it."""
+
+    name: Annotated[str, Percent()]
+    type: Annotated[str, Percent()]
+    taker: Annotated[str, Percent()]
+
+
+class QueueState(msgspec.Struct, frozen=True):
+    """The next item's number, and how many producers have the queue open, ever had it open."""
+
+    next_number: int = 0
+    producers: int = 0
+    has_had_producer: bool = False
+
+
+class TakenItem(msgspec.Struct, frozen=True):
+    """An item that somebody has: by which name, until when in milliseconds since 1970, and its bytes."""
+
+    taker: Annotated[str, Percent()]
+    deadline: int
+    item: bytes
+
+
+class HEPnOSQueues(Layout, root="queues/"):
+    """The database of queues, which the document does not have: the C++ program keeps them in memory."""
+
+    states = Table("states/{name}/{type}", key=QueueKey, value=QueueState)
+    items = Table(f"items/{{name}}/{{type}}/{{number:decimal(width={_NUMBER_DIGITS})}}", key=ItemKey, value=bytes)
+    taken = Table(f"taken/{{name}}/{{type}}/{{number:decimal(width={_NUMBER_DIGITS})}}", key=ItemKey, value=TakenItem)
+    taken_by_deadline = Unique(
+        f"deadlines/{{name}}/{{type}}/{{deadline:decimal(width={_NUMBER_DIGITS})}}/{{number:decimal(width={_NUMBER_DIGITS})}}",
+        of=taken,
+        key=DeadlineKey,
+        note="which taken item of a queue comes back first",
+    )
+    taken_by_taker = Unique(
+        "takers/{name}/{type}/{taker}", of=taken, key=TakerKey, note="what a taker has whose answer was lost"
+    )
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What a taker was given: an item by its number, or none; and then the queue's state, as of the same commit.
+
+    `state` is None for a queue that is not there; `has_taken`: others have items that may come back.
+    """
+
+    number: int = -1
+    item: bytes = b""
+    state: QueueState | None = None
+    has_taken: bool = False
+
+    @property
+    def is_item(self) -> bool:
+        """Whether there was one."""
+        return self.number >= 0
+
+
+class QueueRecords:
+    """The queues of one store, in bytes. Safe for use by several threads."""
+
+    def __init__(self, store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.store = store
+        self._clock = clock
+        self._layout = HEPnOSQueues(store)
+
+    def exists(self, key: QueueKey) -> bool:
+        """Tell whether there is a queue."""
+        return self._layout.states.exists(key)
+
+    def keys(self) -> list[QueueKey]:
+        """Return all queues, sorted."""
+        return list(self._layout.states.keys())
+
+    def create(self, key: QueueKey) -> None:
+        """Create a queue. Raises AlreadyExistsError."""
+        try:
+            self._layout.states.insert(key, QueueState())
+        except AlreadyExistsError as error:
+            raise AlreadyExistsError(table="queues", key=f"{key.name}#{key.type}") from error
+
+    def enter(self, key: QueueKey, *, is_producer: bool) -> int:
+        """Open a queue; return what names it beside others of its name, made before or later. Raises MissingError."""
+
+        def enter(layout: HEPnOSQueues) -> int:
+            found = layout.states.versioned(key)
+            if found is None:
+                raise missing(key)
+            if is_producer:
+                state = found.record
+                layout.states.update(
+                    key, msgspec.structs.replace(state, producers=state.producers + 1, has_had_producer=True)
+                )
+            return found.create_revision
+
+        return self._layout.run(enter)
+
+    def leave(self, key: QueueKey, made_at: int) -> None:
+        """Close a queue as a producer."""
+
+        def leave(layout: HEPnOSQueues) -> None:
+            state = _state(layout, key, made_at)
+            if state is not None:
+                layout.states.update(key, msgspec.structs.replace(state, producers=max(state.producers - 1, 0)))
+
+        self._layout.run(leave)
+
+    def put(self, key: QueueKey, made_at: int, item: bytes) -> None:
+        """Add an item at the end. Raises MissingError for a queue that was destroyed, whatever has its name now."""
+
+        def add(layout: HEPnOSQueues) -> None:
+            state = _state(layout, key, made_at)
+            if state is None:
+                raise missing(key)
+            layout.items.insert(ItemKey(*key, state.next_number), item)
+            layout.states.update(key, msgspec.structs.replace(state, next_number=state.next_number + 1))
+
+        self._layout.run(add)
+
+    def take(self, key: QueueKey, taker: str, lease_seconds: float) -> Taken:
+        """Take the item that a taker of this name has already, one whose deadline is over, or the first; or tell of none."""
+        return self._layout.run(partial(self._take, key, taker, lease_seconds))
+
+    def _take(self, key: QueueKey, taker: str, lease_seconds: float, layout: HEPnOSQueues) -> Taken:
+        for item_key, own in layout.taken_by_taker.list(*key, taker, limit=1):
+            return Taken(item_key.number, own.item)
+        now = self._clock.wall()
+        given = partial(TakenItem, taker, int((now + lease_seconds) * _MILLISECONDS))
+        first = next(iter(layout.taken_by_deadline.list(*key, limit=1)), None)
+        if first is not None and first[1].deadline <= now * _MILLISECONDS:
+            layout.taken.update(first[0], given(first[1].item))
+            return Taken(first[0].number, first[1].item)
+        for item_key, item in layout.items.list(*key, limit=1):
+            layout.items.delete(item_key)
+            layout.taken.insert(item_key, given(item))
+            return Taken(item_key.number, item)
+        return Taken(state=layout.states.get(key), has_taken=first is not None)
+
+    def settle(self, key: QueueKey, number: int, taker: str, *, is_done: bool) -> bool:
+        """Remove a taken item that is done, or give it back to its place. Return False when the taker has it no more."""
+
+        def settle(layout: HEPnOSQueues) -> bool:
+            item_key = ItemKey(*key, number)
+            found = layout.taken.get(item_key)
+            if found is None or found.taker != taker:
+                return False
+            layout.taken.delete(item_key)
+            if not is_done:
+                layout.items.insert(item_key, found.item)
+            return True
+
+        return self._layout.run(settle)
+
+    def is_empty(self, key: QueueKey) -> bool:
+        """Tell whether there is no item now that nobody has."""
+        return next(iter(self._layout.items.keys(*key, limit=1)), None) is None
+
+    def destroy(self, key: QueueKey) -> None:
+        """Remove a queue and its items, also those that somebody has, all at once. Raises MissingError."""
+        Backoff().until_committed(partial(_destroy, self.store.engine, key))
+
+    def revision(self) -> int:
+        """Return the revision after which `wait` waits for something new."""
+        with self.store.engine.snapshot() as snapshot:
+            return snapshot.revision
+
+    def wait(self, after: int, seconds: float) -> None:
+        """Wait until something happens to queues after a revision, or for so many seconds."""
+        watch = self.store.engine.watch(KeyRange.of_prefix(HEPnOSQueues.bound().root), after=after)
+        try:
+            watch.poll(seconds)
+        finally:
+            watch.close()
+
+
+def missing(key: QueueKey) -> MissingError:
+    """Return the error that there is no such queue."""
+    return MissingError(table="queues", key=f"{key.name}#{key.type}")
+
+
+def _state(layout: HEPnOSQueues, key: QueueKey, made_at: int) -> QueueState | None:
+    """Return the state of a queue; None when it was destroyed, whatever has its name now."""
+    found = layout.states.versioned(key)
+    return None if found is None or found.create_revision != made_at else found.record
+
+
+def _destroy(engine: Engine, key: QueueKey) -> None:
+    """Remove state and items in one commit: items that stayed would be those of the next queue of the name."""
+    tables = HEPnOSQueues.bound().tables
+    raw_key = tables["states"].keys.encode(key)
+    with engine.snapshot() as snapshot:
+        entry = snapshot.get(raw_key)
+        epoch = snapshot.epoch
+    if entry is None:
+        raise missing(key)
+    own = raw_key.removeprefix(HEPnOSQueues.bound().root + b"states/")
+    below = (
+        HEPnOSQueues.bound().root + kind + own + b"/" for kind in (b"items/", b"taken/", b"deadlines/", b"takers/")
+    )
+    ranges: list[Mutation] = [DeleteRange(KeyRange.of_prefix(prefix)) for prefix in below]
+    guard = KeyUnchanged(raw_key, entry.mod_revision)
+    engine.commit(Commit((guard,), (Delete(raw_key), *ranges), epoch))
