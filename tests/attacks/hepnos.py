@@ -83,6 +83,9 @@ KINDS: Final = (Kind.DATASET, Kind.RUN, Kind.SUBRUN, Kind.EVENT, Kind.PRODUCT)
 VERBS: Final = {"get": 2, "list": 3, "count": 4, "put": 5, "commit": 6}
 """As the reference has them. Why not taken from the code: a client of another language has no more."""
 
+CONNECTIONS: Final[dict[tuple[object, ...], RawFrames]] = {}
+"""Those of attackers for frames, by the server, who they are and what headers they send."""
+
 FRAMED: Final[set[str]] = set()
 """Servers that are attacked in frames."""
 
@@ -121,7 +124,11 @@ def _served(world: World, row: HepnosRow) -> Iterator[EdgeServer]:
             ):
                 told = ask(ada, kind, "put", keys, values)
                 assert told.status == 200, told
-        yield server
+        try:
+            yield server
+        finally:
+            for who in [who for who in CONNECTIONS if who[0] == server.url]:
+                CONNECTIONS.pop(who).close()
 
 
 def ask(attacker: Attacker, kind: Kind, verb: str, *columns: Sequence[bytes | None], words: str = "") -> Answer:
@@ -142,18 +149,28 @@ def ask(attacker: Attacker, kind: Kind, verb: str, *columns: Sequence[bytes | No
 
 
 def ask_in_frames(attacker: Attacker, kind: Kind, verb: str, ring: str, body: bytes, words: str) -> Answer:
-    """Ask on a connection of its own."""
-    opened = socket.create_connection(("127.0.0.1", urlsplit(attacker.url).port or 0), timeout=45)
-    own = {"Authorization": f"Bearer {TOKENS[attacker.who]}"} if attacker.who in TOKENS else {}
-    with RawFrames(opened, **{**own, **attacker.headers}) as raw:
+    """Ask on the attacker's connection, made when there is none. Why kept: to make one costs as much as hundreds of attacks."""
+    who = (attacker.url, attacker.who, *sorted(attacker.headers.items()))
+    raw = CONNECTIONS.get(who)
+    if raw is None:
+        opened = socket.create_connection(("127.0.0.1", urlsplit(attacker.url).port or 0), timeout=45)
+        own = {"Authorization": f"Bearer {TOKENS[attacker.who]}"} if attacker.who in TOKENS else {}
+        raw = RawFrames(opened, **{**own, **attacker.headers})
         if raw.status != 101:
+            raw.close()
             return Answer(raw.status, raw.head.partition(b"\r\n\r\n")[2].decode())
-        options = dict(part.split("=") for part in words.split("&") if part)
-        option = int(options.get("reverse", 0)) + 2 * int(options.get("values", 0))
-        option += MODES.index(options["mode"]) if "mode" in options else 0
-        where = bytes([KINDS.index(kind), option, 0, 0]) + (65_536).to_bytes(4, "little") + bytes.fromhex(ring)
+        CONNECTIONS[who] = raw
+    options = dict(part.split("=") for part in words.split("&") if part)
+    option = int(options.get("reverse", 0)) + 2 * int(options.get("values", 0))
+    option += MODES.index(options["mode"]) if "mode" in options else 0
+    where = bytes([KINDS.index(kind), option, 0, 0]) + (65_536).to_bytes(4, "little") + bytes.fromhex(ring)
+    try:
         found = raw.ask(VERBS[verb], where, body)
-        return Answer(found.number, found.body.decode("utf-8", "replace"))
+    except (AssertionError, OSError):
+        # Why asked anew: the server has ended it, as it does when who asks may stay no longer, or is idle.
+        CONNECTIONS.pop(who).close()
+        return ask_in_frames(attacker, kind, verb, ring, body, words)
+    return Answer(found.number, found.body.decode("utf-8", "replace"))
 
 
 def ends_of(key_range: KeyRange) -> list[bytes | None]:

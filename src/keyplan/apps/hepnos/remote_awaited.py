@@ -127,7 +127,7 @@ class AwaitedFrames:
             status, body = await pipe.begun
             if status != 101:
                 raise refusal_of(self.url, status, body, had_token=self._has_token)
-        except BaseException:
+        except BaseException:  # Why all: a task that is cancelled here is the only one that knows the connection.
             transport.close()
             raise
         return pipe

@@ -301,6 +301,7 @@ class _Pipe:
             # Why no more: who waits for what was sent in part would wait for good, and learns here that it may have been done.
             self._fail(error)
         except BaseException:
+            # Why all: who was interrupted has sent or read a part, and nothing behind it can be told apart.
             self._fail_interrupted()
             raise
 
@@ -345,6 +346,7 @@ class _Pipe:
         except OSError as error:
             self._fail(error)
         except BaseException:
+            # Why all: who was interrupted has sent or read a part, and nothing behind it can be told apart.
             self._fail_interrupted()
             raise
         finally:
@@ -389,6 +391,7 @@ class _Pipe:
         except OSError as error:
             self._fail(error)
         except BaseException:
+            # Why all: who was interrupted has sent or read a part, and nothing behind it can be told apart.
             self._fail_interrupted()
             raise
         finally:
@@ -452,7 +455,7 @@ class _Pipe:
             self._give_up(own, error)
         if self._process != os.getpid():
             return  # Why: the connection is another process's, which this one was forked from.
-        with suppress(OSError):
+        with suppress(OSError):  # Why: the other side may have ended it before.
             self._socket.shutdown(socket.SHUT_RDWR)
         with self._lock:
             # Why not while somebody reads: another file may get the number. Who reads closes it then.

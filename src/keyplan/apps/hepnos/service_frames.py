@@ -445,7 +445,7 @@ class _Session:
             answer = await self._responder.carry_out(asked.request, operation, own)
             assert isinstance(answer, FrameAnswer)
             own = None
-            with suppress(StopIteration):
+            with suppress(StopIteration):  # Why: it is how the last part is told.
                 own = parts.send(answer)
             self._without_credit += 1
             self._freed.set()
