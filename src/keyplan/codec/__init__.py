@@ -60,7 +60,7 @@ from keyplan.codec.serialized_forms import JsonForm, MsgpackForm
 from keyplan.codec.text import Percent, Text
 from keyplan.codec.timestamps import TimestampNanos, TimestampText
 from keyplan.codec.tuples import SingleFloat, TupleElement, Versionstamp
-from keyplan.codec.uuids import HexUuid, RawUuid
+from keyplan.codec.uuids import HexUuid, RawUuid, uuid_of_number
 from keyplan.codec.value_form import ValueForm
 from keyplan.codec.value_schema import (
     BYTE_LENGTHS,
@@ -170,6 +170,7 @@ __all__ = [
     "secret_of_plain",
     "secrets_in",
     "shown_path",
+    "uuid_of_number",
     "value_form_of",
     "value_form_of_description",
     "value_schema",

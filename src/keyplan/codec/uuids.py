@@ -7,7 +7,7 @@ from uuid import UUID, SafeUUID
 from keyplan.codec.element import Element, FastStruct, FastText, register_element
 from keyplan.codec.language import ANY_BYTE, Bytes, Language, Repeat, byte_class
 
-__all__ = ["HexUuid", "RawUuid"]
+__all__ = ["HexUuid", "RawUuid", "uuid_of_number"]
 
 _HEX: Final = re.compile(rb"[0-9a-f]{32}")
 

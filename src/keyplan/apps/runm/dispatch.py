@@ -109,23 +109,25 @@ class Dispatcher:
     def _answering(
         self, call: "_SpokenCall", short: Short, perform: Performer
     ) -> Callable[[bytes, grpc.ServicerContext], bytes]:
+        of_anybody, is_change = self._authorizer.of_anybody, call.declared.change is not None
+
         def answer(raw: bytes, context: grpc.ServicerContext) -> bytes:
             request = message = None
             try:
-                admission = self._authorizer.of_anybody or self._admission(call, context)
+                admission = of_anybody or self._admission(call, context)
                 request = call.parsed(raw)
                 if admission.users is not None:
                     self._authorizer.narrow(admission, request)
-                if call.declared.change is None:
-                    message = short(request, admission.bounds)
-                    if message is None:
-                        message = perform(request, admission.bounds).SerializeToString()
-                else:
+                if is_change:
                     asker = _asker_of(admission, request, context)
                     with self._audit.change_here(call.declared, asker, call.arguments_of(request)):
                         made = perform(request, admission.bounds)
                         note_answer(made)
                         message = made.SerializeToString()
+                else:
+                    message = short(request, admission.bounds)
+                    if message is None:
+                        message = perform(request, admission.bounds).SerializeToString()
             except Exception as error:  # noqa: BLE001  # Why: the outermost place; what nobody foresaw is logged there.
                 return call.abort(context, request, error)
             if LOGGER.isEnabledFor(CALL):

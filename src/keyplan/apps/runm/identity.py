@@ -12,6 +12,7 @@ from msgspec import structs
 
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
 from keyplan.apps.runm.refusal import RefusedError, invalid, missing, property_named
+from keyplan.codec import uuid_of_number
 from keyplan.errors import InvalidKeyError, RecordError
 from keyplan.layout import BoundLayout, BoundTable
 from keyplan.store import index_entries_of
@@ -44,7 +45,7 @@ _CODE_BYTES_MAX: Final = 64
 def parsed_uuid(text: str) -> UUID | None:
     """Return the UUID that a text spells, in any case, with or without hyphens; None when it spells none."""
     digits = text.replace("-", "") if len(text) == 36 else text
-    return UUID(int=int(digits, 16)) if _HEX.fullmatch(digits) else None
+    return uuid_of_number(int(digits, 16)) if _HEX.fullmatch(digits) else None
 
 
 def checked_uuid(text: str, what: str = "UUID") -> UUID:

@@ -123,6 +123,12 @@ class ReadAhead:
         for scope in scopes:
             yield from self.of_scope(scope)
 
+    def of_types(self, partition: UUID | None) -> Iterator[KeyRef]:
+        """The types of objects that were asked for in the partition."""
+        table = self._runm.table("object_types")
+        for scope in self._scopes.get(partition, ()) if partition is not None else ():
+            yield table, scope.object_type
+
     def of_name(self, partition: UUID, object_type: str, project: str, name: str) -> Iterator[KeyRef]:
         """The entry of an object's name; without a project that of a type whose names belong to the partition."""
         if project:

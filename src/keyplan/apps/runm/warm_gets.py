@@ -7,10 +7,10 @@ expected is left to the long way, which has the errors: so this one raises none,
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from keyplan.apps.runm.bounds import Bounds
+from keyplan.apps.runm.bounds import UNBOUNDED, Bounds
 from keyplan.apps.runm.calls import GivenCall
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, generation_of
 from keyplan.apps.runm.identity import parsed_uuid, spelled_project
@@ -32,21 +32,27 @@ __all__ = ["WarmGetByName", "WarmGetByUuid"]
 _SESSION_BYTES_MAX: Final = 2_000
 """Bytes of a session that is kept. Why: clients write them, thousands are kept, and a request may have four megabytes."""
 
-
-class _Known(NamedTuple):
-    """A checked session, and what holds for objects of one type (None: of none yet), in every state where the fences hold."""
-
-    caller: Caller
-    rules: PropertyRules | None
-    fences: Fences
+_FENCES_MAX: Final = 64
+"""Values that a session is kept with; it is begun anew for more. Why: all are compared after each commit to the store."""
 
 
 class _Session:
-    """A session as it is spelled: what is known of it, of each type that it has asked for, and of the one before."""
+    """A checked session, and what its caller sees of objects by their place, in every state in which the fences hold.
 
-    def __init__(self, bare: _Known) -> None:
-        self.bare = self.latest = bare
-        self.by_kind: dict[tuple[str, str], _Known] = {}
+    Invariant: what is added to `rules` was found in such a state, and hangs on nothing else.
+    """
+
+    __slots__ = ("caller", "fences", "partition", "rules")
+
+    def __init__(self, caller: Caller, fences: Fences, rules: "dict[_Place, PropertyRules]") -> None:
+        self.caller = caller
+        self.partition = caller.partition.hex
+        self.fences = fences
+        self.rules = rules
+
+
+_Place: TypeAlias = tuple[str, str]
+"""The type and the project of objects that a session sees, as they are stored."""
 
 
 class _WarmGet:
@@ -55,19 +61,20 @@ class _WarmGet:
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
         self._engine = deployment.store.engine
+        self._reads_wait = not self._engine.profile.has_local_reads
         self._encode = deployment.bound.table("objects").keys.encode
         self._sessions: dict[object, _Session] = deployment.ahead.sessions
 
     def _warm(self, spelled: object, session: _Session, uuid: UUID, snapshot: Snapshot) -> bytes | None:
         """Return the answer with the object of a UUID, read in one call with what is known, or None."""
-        known = session.latest
-        snapshot.read_along([key for key, _ in known.fences])
+        if self._reads_wait:
+            snapshot.read_along([key for key, _ in session.fences])
         entry = snapshot.get(self._encode(uuid))
-        if not snapshot.holds(known.fences):
+        if not snapshot.holds(session.fences):
             # Why this one alone: who changes a definition again and again shall make nobody else slow.
             self._sessions.pop(spelled, None)
             return None
-        return self._answer(session, known, uuid, entry, snapshot)
+        return self._answer(spelled, session, uuid, entry, snapshot)
 
     def _learnt(self, request: Any, bounds: Bounds, noted: NotedState, uuids: Sequence[UUID]) -> _Session | None:
         """Check the session of a request in a state, and keep what follows; None for one that is refused, or too long."""
@@ -75,7 +82,8 @@ class _WarmGet:
             return None
         ahead = self._deployment.ahead
         partition = ahead.partition_of(request)
-        state = self._deployment.over(noted, *ahead.of_session(request, partition), *ahead.of_objects(uuids, partition))
+        refs = *ahead.of_session(request, partition), *ahead.of_objects(uuids, partition), *ahead.of_types(partition)
+        state = self._deployment.over(noted, *refs)
         try:
             caller = GivenCall(self._deployment, request, bounds, bool).checked(state).caller
         except (RefusedError, CorruptionError):
@@ -83,55 +91,65 @@ class _WarmGet:
         fences = noted.fences()
         if fences is None:
             return None
-        session = _Session(_Known(caller, None, fences))
+        session = _Session(caller, fences, {})
         remember(self._sessions, _spelled(request, bounds), session)
         return session
 
     def _answer(
         self,
+        spelled: object,
         session: _Session,
-        held: _Known,
         uuid: UUID,
         entry: Entry | None,
         snapshot: Snapshot,
         noted: NotedState | None = None,
     ) -> bytes | None:
-        """Return the answer with an object; `held` is what was found to hold in the snapshot, of the session at least.
+        """Return the answer with an object; the fences of the session hold in the snapshot.
 
         `noted` is the state that the session was checked in, if it was just now.
         """
-        caller = session.bare.caller
-        message = None if entry is None else whole_object(entry.value)
-        if entry is None or message is None or message.uuid != uuid.hex or message.partition != caller.partition.hex:
+        if entry is None:
             return None
-        record = Object(caller.partition, message.object_type, uuid, message.name, message.project)
-        # Why no provider: what holds for one hangs on a record beside it.
-        if record.object_type == PROVIDER or not caller.may_see(record, self._deployment):
+        message = whole_object(entry.value)
+        if message is None or message.uuid != uuid.hex or message.partition != session.partition:
             return None
-        kind = record.object_type, record.project if caller.has_every_project else ""
-        known = session.by_kind.get(kind)
-        # Why not the session's latest: another thread may have put that there, for the state that it reads itself.
-        if known is None or (known is not held and not snapshot.holds(known.fences)):
-            known = self._known_of(session, record, noted or self._noted(snapshot))
-            if known is None:
+        rules = session.rules.get((message.object_type, message.project))
+        if rules is None:
+            record = Object(session.caller.partition, message.object_type, uuid, message.name, message.project)
+            rules = self._rules_of(spelled, session, record, noted or self._noted(snapshot))
+            if rules is None:
                 return None
-            remember(session.by_kind, kind, known)
-        session.latest = known
-        if known.rules is not None:
-            known.rules.hide(message.properties)
+        rules.hide(message.properties)
         message.generation = generation_of(entry.version, entry.mod_revision)
         answer: bytes = message.SerializeToString()
         return answer
 
-    def _known_of(self, session: _Session, record: Object, noted: NotedState) -> _Known | None:
-        """Return what holds for objects as this one; None where a definition cannot be read."""
-        caller, fences = session.bare.caller, session.bare.fences
+    def _rules_of(self, spelled: object, session: _Session, record: Object, noted: NotedState) -> PropertyRules | None:
+        """Return what holds for objects as this one, and keep it; None for one that is not seen, or needs the long way."""
+        caller, code = session.caller, record.object_type
+        # Why no provider: what holds for one hangs on a record beside it.
+        if code == PROVIDER or not caller.may_see(record, self._deployment):
+            return None
+        state = self._deployment.over(noted)
         try:
-            rules = RulesByScope(self._deployment.over(noted), caller.reader).of(record)
+            # Why read: whether its objects have projects is kept with the rest, while the type is as it is.
+            if state.runm.object_types.get(code) != self._deployment.known_type(code):
+                return None
+            rules = RulesByScope(state, caller.reader).of(record)
         except CorruptionError:
             return None
         more = noted.fences()
-        return None if more is None else _Known(caller, rules, tuple(dict([*fences, *more]).items()))
+        if more is None:
+            return None
+        fences = dict((*session.fences, *more))
+        if len(fences) > _FENCES_MAX:
+            self._sessions.pop(spelled, None)
+            return rules
+        if len(fences) > len(session.fences):
+            session = _Session(caller, tuple(fences.items()), dict(session.rules))
+            remember(self._sessions, spelled, session)
+        remember(session.rules, (code, record.project), rules)
+        return rules
 
     def _noted(self, snapshot: Snapshot) -> NotedState:
         return NotedState.over(snapshot, self._engine, secrets=self._deployment.store.secrets)
@@ -153,7 +171,7 @@ class WarmGetByUuid(_WarmGet):
             session = self._learnt(request, bounds, noted, [uuid])
             if session is None:
                 return None
-            return self._answer(session, session.bare, uuid, noted.entry(self._encode(uuid)), snapshot, noted)
+            return self._answer(spelled, session, uuid, noted.entry(self._encode(uuid)), snapshot, noted)
 
 
 class WarmGetByName(_WarmGet):
@@ -174,7 +192,7 @@ class WarmGetByName(_WarmGet):
                 # Why then the long way: it reads the name with the session, in one call; the next one is warm.
                 self._learnt(request, bounds, self._noted(snapshot), ())
                 return None
-            index, key = self._name(kind, session.bare.caller, request)
+            index, key = self._name(kind, session.caller, request)
             try:
                 raw_keys = raw_keys_of([(index, key)])
             except InvalidKeyError:
@@ -194,5 +212,6 @@ class WarmGetByName(_WarmGet):
 
 
 def _spelled(request: Any, bounds: Bounds) -> object:
-    session = request.session
-    return session.user, session.partition, session.project, tuple(session.roles), bounds
+    """What a session is kept by. Why its bytes: they are made by one call of protobuf's own code."""
+    raw = request.session.SerializeToString()
+    return raw if bounds is UNBOUNDED else (raw, bounds)
