@@ -16,11 +16,12 @@ OUTERMOST: Final = (
     "src/keyplan/apps/patroni/broker_loop.py",
     "src/keyplan/apps/patroni/cluster_observer.py",
     "src/keyplan/apps/patroni/principals.py",
+    "src/keyplan/apps/runm/call_pool.py",
     "src/keyplan/apps/runm/dispatch.py",
     "src/keyplan/store/lease.py",
 )
-"""The ends of a process and of a server, and threads for which nobody waits: they renew leases, look for operations, follow
-instances and clusters."""
+"""The ends of a process and of a server, and threads for which nobody waits: they make calls of gRPC, renew leases, look for
+operations, follow instances and clusters."""
 CARRIERS: Final = (
     "src/keyplan/aio/greenlets.py",
     "src/keyplan/aio/threads.py",

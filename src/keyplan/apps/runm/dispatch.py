@@ -1,7 +1,6 @@
 """From gRPC to the calls and back: bytes to messages, errors to statuses. Whatever a client sends gets an answer here."""
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from threading import Event
 from typing import Any, Final, NoReturn
@@ -13,6 +12,7 @@ from keyplan.access import LOOK_SECONDS
 from keyplan.apps.runm import definition_calls, front_calls, object_calls, partition_calls, type_calls, watching
 from keyplan.apps.runm.authorizer import Admission, Authorizer
 from keyplan.apps.runm.bounds import Bounds
+from keyplan.apps.runm.call_pool import CallPool
 from keyplan.apps.runm.calls import Handler, Performer, Short, handlers_of, performer
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.figures import Figures
@@ -65,7 +65,7 @@ class Dispatcher:
         authorizer: Authorizer | None = None,
         audit: ServiceAudit | None = None,
         figures: Figures | None = None,
-        readers: ThreadPoolExecutor | None = None,
+        readers: CallPool | None = None,
     ) -> None:
         self._figures = figures
         self.refusals = Refusals()

@@ -2,7 +2,6 @@
 
 import ssl
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -17,6 +16,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_g
 
 from keyplan.access import AccessFile
 from keyplan.apps.runm.authorizer import Authorizer
+from keyplan.apps.runm.call_pool import CallPool
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.dispatch import READERS, STATUS_CODES, WORKERS, Dispatcher
 from keyplan.apps.runm.figures import Figures
@@ -98,8 +98,8 @@ def serving(
     """
     closing, authorizer = Event(), Authorizer(deployment, tokens=tokens, access=access)
     with (
-        ThreadPoolExecutor(WORKERS, thread_name_prefix="runm") as workers,
-        ThreadPoolExecutor(READERS, thread_name_prefix="runm-reader") as readers,
+        CallPool(WORKERS, "runm") as workers,
+        CallPool(READERS, "runm-reader") as readers,
     ):
         dispatcher = Dispatcher(deployment, closing, authorizer, audit, figures, readers)
         server = grpc.server(
