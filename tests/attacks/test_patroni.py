@@ -28,8 +28,9 @@ from keyplan.apps.patroni.cluster_login import (
     ensure_login,
     new_store_credentials,
     principal_name,
-    rotate,
+    replace_logins,
 )
+from keyplan.apps.patroni.logins import LoginKind
 from keyplan.apps.patroni.node_config import Gateway, NodePlan, patroni_configuration
 from keyplan.apps.patroni.service import build
 from keyplan.codec import Secret
@@ -94,6 +95,14 @@ def access_of(folder: Path) -> PolicyAccess:
     file.write_text(POLICY)
     file.chmod(0o600)
     return PolicyAccess.of_file(file)
+
+
+def another_token(store: Store, instance: str, *, former_until: float) -> Untold:
+    """Give a cluster another token; the one that it has counts until a time."""
+    logins = {LoginKind.TOKEN: new_store_credentials(instance)}
+    return store.run(
+        lambda binding: replace_logins(Broker(binding), instance, logins, now=0.0, former_until=former_until)
+    )
 
 
 def token_of(store: Store, instance: str) -> str:
@@ -330,12 +339,12 @@ def test_a_token_that_was_replaced_counts_for_as_long_as_is_said(
     server: GatewayServer, store: Store, node: Node
 ) -> None:
     now = SYSTEM_CLOCK.wall()
-    assert rotate(store, "f1", now=now, keep_seconds=600) == NOBODY_UNTOLD
+    assert another_token(store, "f1", former_until=now + 600) == NOBODY_UNTOLD
     fresh = Node(server, token_of(store, "f1"))
     assert fresh.token != node.token
     until(lambda: is_known(fresh), 30, lambda: "the server hears of the new token")
     assert is_known(node)
-    assert rotate(store, "f1", now=now, keep_seconds=0) == NOBODY_UNTOLD
+    assert another_token(store, "f1", former_until=now) == NOBODY_UNTOLD
     last = Node(server, token_of(store, "f1"))
     until(lambda: is_known(last), 30, lambda: "the server hears of the last token")
     assert (is_known(fresh), is_known(node)) == (False, False)
@@ -351,7 +360,7 @@ def test_a_damaged_order_keeps_no_token_from_being_replaced_and_a_cell_that_is_a
     broker.node_intents.put(NodeKey("f1", "f1-n3"), "cell1")
     broker.orders.put(OrderKey("cell1", "f1-n3"), NodeOrder(instance="f1", remove=True))
     store.engine.commit(Commit((), (Put(b"/_broker/orders/cell1/f1-n1", b"{broken"),)))
-    assert rotate(store, "f1", now=0.0, keep_seconds=0) == Untold(["cell2"], ["f1-n1"])
+    assert another_token(store, "f1", former_until=0.0) == Untold(["cell2"], ["f1-n1"])
     assert token_of(store, "f1") != before
     told = broker.orders.require(OrderKey("cell2", "f1-n2"))
     assert told.store.password.reveal() == token_of(store, "f1")
@@ -373,7 +382,7 @@ def test_a_cluster_that_was_made_without_a_token_is_given_one_and_its_nodes_are_
     assert order.store.password.reveal() == token_of(store, "old")
     assert order.superuser.password.reveal() == "super-old"
     until(lambda: is_known_as(Node(server, token_of(store, "old")), "old"), 30, lambda: "and is known by it")
-    ensure_login(store, "old")
+    ensure_login(store, "old", now=0.0)
     assert order == broker.orders.require(OrderKey("cell1", "old-n1")), "once is enough"
 
 

@@ -36,6 +36,7 @@ REASONS: Final = {
         (
             "apps/patroni/cell_agent.py",
             "apps/patroni/cluster_login.py",
+            "apps/patroni/login_roles.py",
             "apps/patroni/node_config.py",
             "apps/patroni/patroni_rest.py",
             "apps/patroni/postgresql_roles.py",

@@ -53,6 +53,12 @@ class PaperCluster:
     def follow(self, name: str, timeline: int, state: str | None = FOLLOWS) -> None:
         self._put(name, Member(role="replica", state="running", replication_state=state, timeline=timeline))
 
+    def say(self, name: str, **fields: object) -> None:
+        """Have a member's record say more."""
+        member = self.broker.members.require(MemberKey("f1", name))
+        member.unknown |= fields
+        self.broker.members.put(MemberKey("f1", name), member, lease=self.lease)
+
     def switch_over(self, _member: Member | None, leader: str, _credentials: Credentials, _candidate: str = "") -> None:
         self.asked.append(leader)
         self.on_asked()

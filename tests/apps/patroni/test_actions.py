@@ -28,6 +28,9 @@ def cluster() -> PaperCluster:
     """`b` leads, `a` and `c` follow; their cells are alive, and a fourth."""
     cluster = PaperCluster()
     cluster.broker.operations.put("f1", MADE)
+    state = cluster.broker.instances.require("f1")
+    state.node_count = 3
+    cluster.broker.instances.put("f1", state)
     for cell in ("cell-a", "cell-b", "cell-c", "cell-d"):
         cluster.broker.cells.put(cell, Cell(), lease=cluster.lease)
     return cluster
@@ -50,9 +53,31 @@ def test_a_leader_that_moves_hands_over_when_the_new_node_follows(cluster: Paper
     assert "switch" not in [kind for kind, _, _ in planned(cluster, ActionKind.MOVE, node="a", cell="cell-d")]
 
 
+def test_a_cluster_grows_and_shrinks_by_the_steps_of_an_update(cluster: PaperCluster) -> None:
+    for count, kinds in (
+        (4, ["add", "wait_members", "wait_leader"]),
+        (2, ["remove", "wait_members", "wait_leader"]),
+        (1, ["remove", "wait_members", "remove", "wait_members", "wait_leader"]),
+    ):
+        assert [kind for kind, _, _ in planned(cluster, ActionKind.SCALE, node_count=count)] == kinds
+    with pytest.raises(RefusedError, match="5 nodes were asked for, and 4 cells are available"):
+        planned(cluster, ActionKind.SCALE, node_count=5)
+    shared = Actions(cluster.store, SYSTEM_CLOCK, may_share_cells=True)
+    assert len(shared.planned("f1", Action(kind=ActionKind.SCALE, node_count=5))) == 4
+    begun = Actions(cluster.store, SYSTEM_CLOCK).begin("f1", Action(kind=ActionKind.SCALE, node_count=2))
+    cluster.broker.cells.delete("cell-a")  # nobody is there who would answer an order
+    assert cluster.carried_out(begun).status == "success"
+    assert cluster.removed() == ["a"], "a replica, and never the leader"
+    state = cluster.broker.instances.require("f1")
+    assert (state.node_count, state.parameters) == (2, {"node-count": 2})
+
+
 @pytest.mark.parametrize(
     ("kind", "given", "status", "problem"),
     [
+        (ActionKind.SCALE, {}, 400, "an instance has 1 to 64 nodes, and 0 were asked for"),
+        (ActionKind.SCALE, {"node_count": 65}, 400, "an instance has 1 to 64 nodes"),
+        (ActionKind.SCALE, {"node_count": 3}, 400, "the instance has 3 nodes already"),
         (ActionKind.SWITCHOVER, {"node": "b"}, 400, "b leads already"),
         (ActionKind.SWITCHOVER, {"node": "x"}, 400, "the instance has no node x; it has a, b, c"),
         (ActionKind.REINITIALISE, {"node": "b"}, 422, "b leads, and is what the others copy; switch over first"),

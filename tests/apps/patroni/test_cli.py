@@ -24,13 +24,15 @@ from keyplan.apps.patroni import (
     NodeKey,
     NodeOrder,
     NodeReport,
+    Operation,
     OrderKey,
     RegistrationKey,
 )
 from keyplan.apps.patroni.cli import app
+from keyplan.apps.patroni.cluster_login import new_store_credentials
 from keyplan.apps.patroni.events import EventLog
 from keyplan.engine import SYSTEM_CLOCK
-from keyplan.errors import InvalidInputError, UnknownNameError
+from keyplan.errors import InvalidInputError
 from keyplan.store import open_store
 
 
@@ -204,17 +206,24 @@ def test_a_node_that_the_broker_counts_on_is_not_discarded(url: str) -> None:
         assert not Broker(store).orders.exists(key)
 
 
-def test_another_token_is_made_and_not_shown_and_who_is_not_told_is_named(url: str) -> None:
+def test_a_rotation_is_planned_and_begun_and_left_to_a_broker(url: str) -> None:
     with open_store(url) as store:
-        Broker(store).orders.put(OrderKey("c1", "n1"), NodeOrder(instance="f1"))
-    ran = CliRunner().invoke(app, ["rotate", "f1", "--store", url, "--keep-seconds", "60"])
-    assert ran.exit_code == 0
-    first, second = ran.stdout.splitlines()
-    assert "the former one counts for 60 more seconds" in first
-    assert second.startswith("cell c1 is not alive")
+        Broker(store).operations.put("f1", Operation(id="p", kind="provision", status="success"))
+        state = Broker(store).instances.require("f1")
+        state.store_credentials = new_store_credentials("f1")
+        Broker(store).instances.put("f1", state)
+    command = ["rotate", "f1", "--only", "token", "--keep-seconds", "60", "--store", url]
+    planned = CliRunner().invoke(app, [*command, "--dry-run"])
+    assert [line[:2] for line in planned.stdout.splitlines()] == ["1.", "2.", "3."]
     with open_store(url) as store:
+        assert Broker(store).operations.require("f1").id == "p"
+    begun = CliRunner().invoke(app, [*command, "--no-wait"])
+    assert (begun.exit_code, begun.stdout) == (0, planned.stdout)
+    with open_store(url) as store:
+        operation = Broker(store).operations.require("f1")
+        assert (operation.kind, operation.status, operation.keep_seconds) == ("rotate", "in-progress", 60.0)
+        assert Broker(store).instances.require("f1") != state, "it says that an operation is in progress"
         token = Broker(store).instances.require("f1").store_credentials.password.reveal()
-        assert Broker(store).orders.require(OrderKey("c1", "n1")).store.password.reveal() == token != ""
-    assert token not in ran.output
+        assert token == state.store_credentials.password.reveal(), "the broker makes another one, and no command"
     ran = CliRunner().invoke(app, ["rotate", "f2", "--store", url])
-    assert isinstance(ran.exception, UnknownNameError)
+    assert isinstance(ran.exception, InvalidInputError)

@@ -18,6 +18,11 @@ from keyplan.apps.patroni import Broker, Failover
 from keyplan.apps.patroni.clusters import members_astray
 from keyplan.apps.patroni.node_host import as_user
 from keyplan.apps.patroni.processes import Running
+from tests.apps.patroni.rotated import (
+    assert_a_killed_broker_is_gone_on_for,
+    assert_logins_are_rotated,
+    assert_the_former_ended,
+)
 from tests.apps.patroni.up_process import UpProcess, open_to_others, psql, up_process, why_no_up
 from tests.docs.markdown import blocks, examples_of
 from tests.server.etcd_v3.json_client import JsonClient, b64
@@ -149,7 +154,6 @@ def asked(everything: UpProcess, token: str, path: str, body: dict[str, Any]) ->
 def assert_nodes_are_confined(everything: UpProcess, instance: str) -> None:
     assert_a_node_reaches_its_cluster_alone(everything, instance)
     assert_nodes_are_kept_apart(everything, instance)
-    assert_another_token_is_taken_up(everything, instance)
 
 
 def assert_a_node_reaches_its_cluster_alone(everything: UpProcess, instance: str) -> None:
@@ -203,16 +207,24 @@ def may_read(user: str, path: Path) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def assert_another_token_is_taken_up(everything: UpProcess, instance: str) -> None:
-    """What follows in the story, a switchover above all, goes on with the new one."""
-    (former,) = tokens_of(everything, instance)
-    told = everything.bash(f"keyplan patroni rotate {instance} --keep-seconds 5 --store lmdb:/srv/clusters/store")
-    assert f"the nodes of {instance} get another token" in told
-    until(lambda: former not in tokens_of(everything, instance), 60, everything.logs)
-    assert len(tokens_of(everything, instance)) == 1
-    until(lambda: asked(everything, former, "cluster/member/list", {})[0] == 401, 60, everything.logs)
-    (token,) = tokens_of(everything, instance)
-    assert asked(everything, token, "cluster/member/list", {})[0] == 200
+def is_known(everything: UpProcess, token: str) -> bool:
+    """Whether the gateway knows who has a token."""
+    return asked(everything, token, "cluster/member/list", {})[0] == 200
+
+
+def bound(everything: UpProcess, name: str) -> str:
+    """What the story's binding tells its application now."""
+    return str(everything.call("GET", "/v2/service_instances/f1/service_bindings/b1")[1]["credentials"][name])
+
+
+def scaled(everything: UpProcess, service: str, cells: list[str]) -> None:
+    """From two nodes to three, by the command, and to two on some cells, by the platform."""
+    everything.bash("keyplan patroni scale f1 3 --store lmdb:/srv/clusters/store")
+    until(partial(follow_members, everything, 3), 60, everything.logs)
+    changed = {"service_id": service, "parameters": {"node-count": 2, "cells": cells}}
+    assert everything.call("PATCH", "/v2/service_instances/f1?accepts_incomplete=true", changed)[0] == 202
+    assert everything.until_done("f1") == "succeeded"
+    until(partial(follow_members, everything, 2), 60, everything.logs)
 
 
 def assert_nothing_left(everything: UpProcess) -> None:
@@ -256,19 +268,23 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
     assert sorted(line.split("\t")[5] for line in told if "\trunning\t" in line) == ["leader", "replica"]
 
     # "write through the router"
-    status, bound = everything.call("PUT", f"{instance}/service_bindings/b1", ids)
-    assert status == 200
-    uri = bound["credentials"]["uri"]
+    assert everything.call("PUT", f"{instance}/service_bindings/b1", ids)[0] == 200
+    uri = bound(everything, "uri")
     assert f":{everything.first_port}/" in uri
     assert psql(uri, "create table story (n int primary key); select 1") == "1"
     assert writes(uri, 1)
 
     # "a rw and ro port" for each instance, and TLS up to PostgreSQL: the router carries what it cannot read
-    reads = bound["credentials"]["read_uri"]
+    reads = bound(everything, "read_uri")
     assert_reads_and_tls(everything, uri, reads)
 
     # Whoever breaks into a node of a cluster reaches that cluster's keys, and no file of another node.
     assert_nodes_are_confined(everything, "f1")
+
+    # Everything that logs in does so anew; what follows, a rewind above all, goes on with it.
+    uri, ended = assert_logins_are_rotated(everything, "f1", uri, partial(bound, everything, "uri"))
+    reads = bound(everything, "read_uri")
+    assert_a_killed_broker_is_gone_on_for(everything, "f1", partial(is_known, everything))
 
     # No password is on a command line, and the store's URL may hold one.
     assert [line for line in everything.left() if everything.ready["store"] in line] == []
@@ -280,6 +296,7 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
     until(lambda: follow_members(everything, 2), 60, everything.logs)
     until(lambda: psql(reads, "select pg_is_in_recovery(), count(*) > 0 from story") == "t|t", 60, everything.logs)
     assert_configured_and_restarted(everything, uri, second)
+    assert_the_former_ended(everything, ended)
 
     # "kill -9 of the leader (new leader within the TTL)": with the agent of its cell halted, as if the machine were gone
     agent = everything.part(cell_of(everything, second))
@@ -295,11 +312,7 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
     # follow it, before its node is removed
     leader = leader_of(everything, "f1")
     others = sorted({"cell1", "cell2", "cell3"} - {cell_of(everything, leader)})
-    for number, where in ((3, {}), (2, {"cells": others})):
-        changed = {"service_id": service["id"], "parameters": {"node-count": number, **where}}
-        assert everything.call("PATCH", f"{instance}?accepts_incomplete=true", changed)[0] == 202
-        assert everything.until_done("f1") == "succeeded"
-        until(partial(follow_members, everything, number), 60, everything.logs)
+    scaled(everything, service["id"], others)
     assert leader_of(everything, "f1") != leader
     assert cells_of(everything, "f1") == others
     assert psql(uri, "select count(*) from story") == "3"

@@ -80,10 +80,10 @@ def test_a_node_of_a_restored_cluster_begins_with_the_cells_command() -> None:
 def test_a_node_with_a_certificate_talks_to_nobody_without_tls() -> None:
     plain = patroni_configuration(PLAN, home=Path("/n/home"), programs=Path("/p"))["postgresql"]
     assert "ssl" not in plain["parameters"]
-    assert plain["pg_hba"] == ["host replication replicator all scram-sha-256", "host all all all scram-sha-256"]
+    assert plain["pg_hba"] == ["host replication all all scram-sha-256", "host all all all scram-sha-256"]
     plan = msgspec.structs.replace(PLAN, has_tls=True)
     told = patroni_configuration(plan, home=Path("/n/home"), programs=Path("/p"))["postgresql"]
-    assert told["pg_hba"] == ["hostssl replication replicator all scram-sha-256", "hostssl all all all scram-sha-256"]
+    assert told["pg_hba"] == ["hostssl replication all all scram-sha-256", "hostssl all all all scram-sha-256"]
     shown = {name: value for name, value in told["parameters"].items() if name.startswith("ssl_")}
     assert told["parameters"]["ssl"] == "on"
     assert shown == {
@@ -122,23 +122,17 @@ def test_timing_keeps_patronis_rule() -> None:
     assert told["loop_wait"] + 2 * told["retry_timeout"] <= told["ttl"]
 
 
-def test_nodes_of_a_cluster_agree_on_the_rewind_password_and_clusters_do_not() -> None:
-    def password(instance: str) -> str:
-        plan = NodePlan(
-            instance=instance,
-            node="n",
-            port=1,
-            rest_port=2,
-            superuser=PLAN.superuser,
-            replication=PLAN.replication,
-            rest=PLAN.rest,
-            gateway=PLAN.gateway,
-        )
-        users = patroni_configuration(plan, home=Path("/h"), programs=Path("/p"))["postgresql"]["authentication"]
-        return str(users["rewind"]["password"])
+def test_a_node_is_told_whom_to_rewind_as_and_says_which_logins_it_has_read() -> None:
+    def told(**changed: Any) -> dict[str, Any]:
+        plan = msgspec.structs.replace(PLAN, **changed)
+        return patroni_configuration(plan, home=Path("/h"), programs=Path("/p"))
 
-    assert password("f1") == password("f1")
-    assert password("f1") != password("f2")
+    assert "rewind" not in told()["postgresql"]["authentication"], "Patroni rewinds as the superuser then"
+    assert "tags" not in told()
+    rewind = Credentials(username="rewinder_2", password=Secret("back"))
+    after = told(rewind=rewind, logins=2)
+    assert after["postgresql"]["authentication"]["rewind"] == {"username": "rewinder_2", "password": "back"}
+    assert after["tags"] == {"keyplan_logins": 2}
 
 
 @pytest.mark.parametrize("secret", ["super-secret", "copy-secret", "rest-secret", "gate-secret"])

@@ -11,7 +11,8 @@ from keyplan import Secret, SecretKeys
 from keyplan.apps.patroni import Broker, Credentials, InstanceState, NodeOrder, OrderKey
 from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
 from keyplan.apps.patroni.cell_reach import cell_store
-from keyplan.apps.patroni.cluster_login import new_store_credentials, rotate, with_logins
+from keyplan.apps.patroni.cluster_login import new_store_credentials, replace_logins, with_logins
+from keyplan.apps.patroni.logins import LoginKind
 from keyplan.apps.patroni.node_config import Gateway
 from keyplan.apps.patroni.node_host import Host
 from keyplan.apps.patroni.principals import ClusterPrincipals
@@ -87,7 +88,8 @@ def test_a_server_knows_clusters_by_tokens_that_are_sealed_and_goes_on_beside_an
     try:
         assert [one.name for one in principals()] == ["cluster:f1"]
         (before,) = principals()
-        rotate(store, "f1", now=0.0, keep_seconds=0)
+        logins = {LoginKind.TOKEN: new_store_credentials("f1")}
+        store.run(lambda binding: replace_logins(Broker(binding), "f1", logins, now=0.0, former_until=0.0))
         until(lambda: principals()[0].tokens[0] != before.tokens[0], 30, lambda: "another token is learnt")
         made(store, "f3")
         until(lambda: len(principals()) == 2, 30, lambda: "another cluster is learnt")

@@ -1,4 +1,4 @@
-"""What is done with an instance that runs: the lead handed over, members restarted, copied anew, moved, and configured.
+"""What is done with an instance that runs: its lead handed over, members restarted, copied, moved, configured, logins rotated.
 
 An action is an operation, as an update is: begun in one commit, carried out step by step by whichever broker holds its claim,
 and gone on with by another when that one dies. One goes on at a time for an instance.
@@ -11,13 +11,16 @@ from uuid import uuid4
 
 from msgspec import Struct, field
 
+from keyplan.apps.patroni.catalog import NODES_MAX
 from keyplan.apps.patroni.clusters import cell_loads, members_astray
 from keyplan.apps.patroni.dynamic_configuration import is_on, require_changes
 from keyplan.apps.patroni.events import EventLog
 from keyplan.apps.patroni.layout import Broker
-from keyplan.apps.patroni.operations import new_operation, refuse_unusable, write_begun
+from keyplan.apps.patroni.logins import KEEP_SECONDS, KEEP_SECONDS_MAX, rotation_of
+from keyplan.apps.patroni.operations import new_operation, refuse_unusable, steps_of_update, write_begun
 from keyplan.apps.patroni.records import InstanceState, Operation, Step
 from keyplan.apps.patroni.refusals import RefusedError
+from keyplan.apps.patroni.scheduling import available_cells
 from keyplan.engine import Clock
 from keyplan.layout import Binding
 from keyplan.store import Store
@@ -33,12 +36,16 @@ class ActionKind(StrEnum):
     REINITIALISE = "reinitialise"
     MOVE = "move"
     CONFIGURE = "configure"
+    ROTATE = "rotate"
+    SCALE = "scale"
 
 
 class Action(Struct, frozen=True, kw_only=True):
     """What is asked for. `node` is who is to lead, to be restarted (all, where it is empty), copied anew or moved.
 
     `cell` is where a node moves to. `configuration` is what changes in Patroni's dynamic configuration: None removes a key.
+    `only` names the logins that are rotated, all without a name; those that they replace count for `keep_seconds` more.
+    `node_count` is how many nodes there are to be.
     """
 
     schema_name: ClassVar[str] = "BrokerAction"
@@ -46,15 +53,22 @@ class Action(Struct, frozen=True, kw_only=True):
     node: str = ""
     cell: str = ""
     configuration: dict[str, Any] = field(default_factory=dict)
+    only: list[str] = field(default_factory=list)
+    keep_seconds: float = KEEP_SECONDS
+    node_count: int = 0
 
 
 class Actions:
-    """Plans and begins actions. Raises RefusedError: 404 without the instance, 400 for what cannot be, 422 for not now."""
+    """Plans and begins actions. Raises RefusedError: 404 without the instance, 400 for what cannot be, 422 for not now.
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    With `may_share_cells` a cell may be given several nodes of an instance.
+    """
+
+    def __init__(self, store: Store, clock: Clock, *, may_share_cells: bool = False) -> None:
         self._store = store
         self._clock = clock
         self._events = EventLog(store, clock)
+        self._may_share_cells = may_share_cells
 
     def planned(self, instance: str, action: Action) -> list[Step]:
         """Return the steps that an action would have now. Nothing is written."""
@@ -73,7 +87,11 @@ class Actions:
             state = _usable(broker, instance)
             begun = new_operation(self._clock, action.kind, steps, state.parameters)
             begun.plan_id, begun.node_count, begun.cells = state.plan_id, state.node_count, state.cells
+            if action.node_count:
+                begun.node_count = action.node_count
+                begun.parameters = {**state.parameters, "node-count": action.node_count}
             begun.configuration = action.configuration
+            begun.keep_seconds = action.keep_seconds
             write_begun(broker, instance, state, begun, self._events)
             return begun
 
@@ -81,7 +99,7 @@ class Actions:
 
     def _planned(self, broker: Broker, instance: str, action: Action) -> tuple[InstanceState, list[Step]]:
         state = _usable(broker, instance)
-        cluster = _Cluster(broker, instance, state)
+        cluster = _Cluster(broker, instance, state, may_share_cells=self._may_share_cells)
         return state, _STEPS[action.kind](cluster, action)
 
 
@@ -96,8 +114,9 @@ def _usable(broker: Broker, instance: str) -> InstanceState:
 class _Cluster:
     """The steps of each action for one cluster, as of one state."""
 
-    def __init__(self, broker: Broker, instance: str, state: InstanceState) -> None:
+    def __init__(self, broker: Broker, instance: str, state: InstanceState, *, may_share_cells: bool) -> None:
         self._broker = broker
+        self._may_share_cells = may_share_cells
         self._instance = instance
         self._state = state
         self._placed = {key.node: cell for key, cell in broker.nodes.list(instance)}
@@ -167,6 +186,46 @@ class _Cluster:
             steps.append(Step(kind="wait_synchronous", target="on" if is_on(changes["synchronous_mode"]) else "off"))
         return steps
 
+    def scale(self, node_count: int) -> list[Step]:
+        if not 1 <= node_count <= NODES_MAX:
+            raise RefusedError(400, f"an instance has 1 to {NODES_MAX} nodes, and {node_count} were asked for")
+        leader = self._led()
+        steps = steps_of_update(self._placed, node_count, self._state.cells, leader)
+        if not steps and node_count == self._state.node_count:
+            raise RefusedError(400, f"the instance has {node_count} nodes already")
+        used = {*self._placed.values()}
+        cells = available_cells(cell_loads(self._broker), allowed=self._state.cells, used=used)
+        if len(cells) < node_count and not self._may_share_cells:
+            raise RefusedError(422, f"{node_count} nodes were asked for, and {len(cells)} cells are available")
+        return steps or [Step(kind="wait_leader")]
+
+    def rotate(self, only: list[str], keep_seconds: float) -> list[Step]:
+        if not 0 <= keep_seconds <= KEEP_SECONDS_MAX:
+            raise RefusedError(400, f"former logins count for 0 to {KEEP_SECONDS_MAX:g} seconds")
+        bindings = [
+            key.binding for key, record in self._broker.bindings.list(self._instance) if record.state == "ready"
+        ]
+        rotation = rotation_of(only, self._state, bindings)
+        if not rotation.kinds and not rotation.bindings:
+            raise RefusedError(400, "the instance has no bindings")
+        if rotation.needs_all_nodes or rotation.bindings:
+            self._led()
+        if rotation.needs_all_nodes:
+            # Why not all the same: a node that misses the end of its logins could not come back by itself.
+            for node, cell in sorted(self._placed.items()):
+                if not self._broker.cells.exists(cell):
+                    raise RefusedError(422, f"cell {cell} is not alive, and its node {node} could not be told")
+        kinds = ",".join(rotation.kinds)
+        steps = [Step(kind="wait_members")] if rotation.needs_all_nodes or rotation.bindings else []
+        if kinds:
+            steps += [Step(kind="make_logins", target=kinds), Step(kind="wait_logins", target=kinds)]
+        steps += [Step(kind="rotate_binding", node=binding) for binding in rotation.bindings]
+        if kinds:
+            steps.append(Step(kind="end_logins", target=kinds))
+        if rotation.needs_all_nodes:
+            steps += [Step(kind="wait_members"), Step(kind="renew_data")]
+        return steps
+
     def _led(self) -> str:
         if self._leader is None:
             raise RefusedError(422, "nobody leads the cluster now")
@@ -198,4 +257,6 @@ _STEPS: Final[Mapping[ActionKind, Callable[[_Cluster, Action], list[Step]]]] = {
     ActionKind.REINITIALISE: lambda cluster, action: cluster.reinitialise(action.node),
     ActionKind.MOVE: lambda cluster, action: cluster.move(action.node, action.cell),
     ActionKind.CONFIGURE: lambda cluster, action: cluster.configure(action.configuration),
+    ActionKind.ROTATE: lambda cluster, action: cluster.rotate(action.only, action.keep_seconds),
+    ActionKind.SCALE: lambda cluster, action: cluster.scale(action.node_count),
 }

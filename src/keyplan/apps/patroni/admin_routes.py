@@ -21,10 +21,11 @@ from keyplan.apps.patroni.admin_bodies import (
     KeptInstance,
     PlacedNode,
 )
-from keyplan.apps.patroni.catalog import Catalog
+from keyplan.apps.patroni.catalog import NODES_MAX, Catalog
 from keyplan.apps.patroni.clusters import cell_loads, clusters
 from keyplan.apps.patroni.diagnosis import diagnose
 from keyplan.apps.patroni.layout import Broker, MemberKey
+from keyplan.apps.patroni.logins import KEEP_SECONDS, KEEP_SECONDS_MAX
 from keyplan.apps.patroni.operations import Beginnings
 from keyplan.apps.patroni.osb_bodies import TRUTH, Object, OperationBegun, PathId
 from keyplan.apps.patroni.osb_edge import administered
@@ -170,9 +171,24 @@ class Administration:
         node: Annotated[str, Meta(max_length=255), Schema("Who is to lead, restart, be copied anew or move.")] = "",
         cell: Annotated[str, Meta(max_length=255), Schema("The cell that a node moves to.")] = "",
         configuration: Annotated[Object, Schema("What changes in Patroni's; null removes a key.")] = None,
+        only: Annotated[
+            list[str] | None, Schema("What of the logins is rotated, as `superuser` or `binding:ID`; none: all.")
+        ] = None,
+        keep_seconds: Annotated[
+            float, Meta(ge=0, le=KEEP_SECONDS_MAX), Schema("How long logins count that were replaced.")
+        ] = KEEP_SECONDS,
+        node_count: Annotated[int, Meta(ge=0, le=NODES_MAX), Schema("How many nodes there are to be.")] = 0,
     ) -> Answered[ActionAnswered]:
-        """Hand over the lead of a cluster, restart, copy anew or move members, or change its configuration."""
-        action = Action(kind=kind, node=node, cell=cell, configuration=configuration or {})
+        """Hand over the lead of a cluster; restart, copy or move members; change their number, configuration or logins."""
+        action = Action(
+            kind=kind,
+            node=node,
+            cell=cell,
+            configuration=configuration or {},
+            only=only or [],
+            keep_seconds=keep_seconds,
+            node_count=node_count,
+        )
         if is_trial:
             return Answered(ActionAnswered("", self._actions.planned(instance, action)))
         begun = self._actions.begin(instance, action)

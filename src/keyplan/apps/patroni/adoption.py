@@ -129,7 +129,7 @@ class Adoption:
             superuser_credentials=logins.superuser,
             replication_credentials=logins.replication,
             admin_credentials=logins.rest,
-            rewind_credentials=logins.rewind if logins.rewind.username else logins.superuser,
+            rewind_credentials=logins.rewind,
             node_count=count,
             parameters={} if count == plan.node_count else {"node-count": count},
             created_at=now,

@@ -14,6 +14,7 @@ import psycopg
 from keyplan.apps.patroni.catalog import Plan
 from keyplan.apps.patroni.clusters import leader_of
 from keyplan.apps.patroni.layout import BindingKey, Broker
+from keyplan.apps.patroni.login_roles import family_of
 from keyplan.apps.patroni.operations import IN_PROGRESS, is_usable_after, new_password
 from keyplan.apps.patroni.postgresql_roles import create_role, drop_role
 from keyplan.apps.patroni.records import Binding as BindingRecord
@@ -103,9 +104,13 @@ class Bindings:
 
         state, record = self._store.run(work)
         username = record.credentials.username
-        self._at_leader(
-            key.instance, lambda address: drop_role(address, state.superuser_credentials, database, username)
-        )
+
+        def drop(address: str) -> None:
+            # Why all: a role whose place this one has taken may count still.
+            for name in (username, *family_of(address, state.superuser_credentials, username, database)):
+                drop_role(address, state.superuser_credentials, database, name)
+
+        self._at_leader(key.instance, drop)
         self._store.run(lambda binding: _forget(Broker(binding), key, record.credentials))
 
     def _at_leader(self, instance: str, work: Callable[[str], None]) -> None:

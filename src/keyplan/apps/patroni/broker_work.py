@@ -1,6 +1,7 @@
 """One operation, carried out step by step by the broker that holds its claim. Every step may be made twice.
 
-Here are the steps that make and remove nodes, and the end; `cluster_steps.py` has those that ask something of Patroni.
+Here are the steps that make and remove nodes, and the end; `cluster_steps.py` has those that ask something of Patroni, and
+`login_steps.py` those that replace logins.
 """
 
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from keyplan.apps.patroni.cluster_login import with_logins
 from keyplan.apps.patroni.cluster_steps import ClusterSteps
 from keyplan.apps.patroni.clusters import cell_loads, members_astray
 from keyplan.apps.patroni.layout import OUTSIDE, Broker, MemberKey, NodeKey, OrderKey
+from keyplan.apps.patroni.login_steps import LoginSteps
 from keyplan.apps.patroni.operation_progress import STEP_TITLES, OperationProgress, StepFailedError, Waits
 from keyplan.apps.patroni.operations import FAILED, SUCCESS
 from keyplan.apps.patroni.records import NodeOrder, Operation, Step
@@ -62,8 +64,10 @@ class OperationWork:
             "discard": self._discard,
             "begin_again": self._begin_again,
             "copy": self._copy,
+            "renew_data": self._renew_data,
             "keep_data": self._keep_data,
             **self._cluster.steps,
+            **LoginSteps(self._progress, catalog).steps,
         }
 
     def run(self) -> Operation:
@@ -232,6 +236,13 @@ class OperationWork:
     def _keep_data(self, _step: Step) -> None:
         data = cluster_data_of(self._latest.instances.require(self._instance))
         self._call_back(lambda callbacks: callbacks.save(data))
+
+    def _renew_data(self, step: Step) -> None:
+        """Keep the data about the instance again, where they are kept: its users have changed."""
+        if self._callbacks is None:
+            self._progress.complete()
+        else:
+            self._keep_data(step)
 
     def _call_back(self, work: Callable[[SiteCallbacks], None]) -> None:
         if self._callbacks is None:

@@ -289,9 +289,9 @@ class CellAgent:
         else:
             _require_same_instance(node, order, "it is ordered")
             try:
-                node.move_to(self._gateway(order))
+                node.change_to(self._changed(node.plan, order))
             finally:
-                node.keep()  # Why: one that cannot be told of another token goes on with the one that it has.
+                node.keep()  # Why: one that cannot be told of other logins goes on with those that it has.
         self._registrar.report(name, self._report(node))
         self._registrar.register(name, node.address if node.postmaster is not None else "")
 
@@ -332,12 +332,27 @@ class CellAgent:
             replication=order.replication.opened(),
             rest=order.rest.opened(),
             rewind=order.rewind.opened(),
+            logins=order.logins,
             gateway=self._gateway(order),
             parameters=dict(settings.parameters),
             dynamic=merged(settings.dynamic, order.patroni),
             restore=order.restore,
             restore_command=settings.restore_command,
             user=user,
+        )
+
+    def _changed(self, plan: NodePlan, order: NodeOrder) -> NodePlan:
+        """Return a node's plan as its order is now: where it finds its store, and what it logs in with."""
+        plan = msgspec.structs.replace(plan, gateway=self._gateway(order))
+        if plan.logins == order.logins:
+            return plan
+        return msgspec.structs.replace(
+            plan,
+            superuser=order.superuser.opened(),
+            replication=order.replication.opened(),
+            rewind=order.rewind.opened(),
+            rest=order.rest.opened(),
+            logins=order.logins,
         )
 
     def _gateway(self, order: NodeOrder) -> Gateway:

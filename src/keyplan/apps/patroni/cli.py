@@ -11,7 +11,6 @@ from keyplan.apps.patroni.cli_events import show_events
 from keyplan.apps.patroni.cli_status import show_status
 from keyplan.apps.patroni.cli_top import show_top
 from keyplan.apps.patroni.cli_up import up
-from keyplan.apps.patroni.cluster_login import rotate
 from keyplan.apps.patroni.clusters import advertised_addresses, belonging_of
 from keyplan.apps.patroni.diagnosis import MENDABLE, diagnose, mend
 from keyplan.apps.patroni.layout import Broker, NodeKey, OrderKey
@@ -28,7 +27,6 @@ from keyplan.cli import (
     print_text,
     store_of_option,
 )
-from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
 from keyplan.layout import Binding
 
@@ -36,8 +34,6 @@ __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
-_KEEP_SECONDS_MAX: Final = 30 * 86_400.0
-"""Why: a token that counts for longer was not replaced."""
 _PLAN: Final = " to carry out the plan"
 _FOUND = 1
 """The exit code when something is wrong."""
@@ -129,30 +125,6 @@ def discard(
         print_text(f"cell {cell} is ordered to remove node {node} of {instance}, with its data")
     else:
         print_text(f"cell {cell} would remove node {node} of {instance}, with its data: pass --yes")
-
-
-@app.command("rotate")
-def rotate_token(
-    instance: Annotated[str, typer.Argument(help="The instance whose cluster gets another token.")],
-    keep_seconds: Annotated[
-        float,
-        typer.Option("--keep-seconds", metavar="N", min=0, max=_KEEP_SECONDS_MAX, help="How long the former counts."),
-    ] = 300.0,
-    store: StoreOption = None,
-    config: ConfigOption = None,
-) -> None:
-    """Give a cluster another token for its store; its cells tell the nodes within a second, and nothing is shown."""
-    with store_of_option(store, config, create=False) as opened:
-        untold = rotate(opened, instance, now=SYSTEM_CLOCK.wall(), keep_seconds=keep_seconds)
-    print_text(f"the nodes of {instance} get another token; the former one counts for {keep_seconds:g} more seconds")
-    for name in untold.cells:
-        print_text(
-            f"cell {name} is not alive: its nodes are told when it is back; until then they log in with the former one"
-        )
-    for name in untold.nodes:
-        print_text(
-            f"the order of node {name} cannot be read: it is not told; `keyplan patroni doctor` names the record"
-        )
 
 
 @app.command("whose")

@@ -9,6 +9,7 @@ import typer
 
 from keyplan.apps.patroni.actions import Action, ActionKind, Actions
 from keyplan.apps.patroni.layout import Broker
+from keyplan.apps.patroni.logins import BINDINGS, KEEP_SECONDS, KEEP_SECONDS_MAX, LoginKind
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.operation_progress import STEP_TITLES
 from keyplan.apps.patroni.operations import IN_PROGRESS, SUCCESS
@@ -50,6 +51,8 @@ def add_actions(app: typer.Typer) -> None:
         ("pause", _pause),
         ("resume", _resume),
         ("synchronous", _synchronous),
+        ("scale", _scale),
+        ("rotate", _rotate),
     ):
         app.command(name)(command)
 
@@ -131,6 +134,40 @@ def _synchronous(
 ) -> None:
     """Have writes wait for a replica, so that a failover loses none that was acknowledged; or no longer."""
     _act(instance, Action(kind=ActionKind.CONFIGURE, configuration={"synchronous_mode": state == "on"}), options)
+
+
+@spread
+def _scale(
+    instance: _Instance,
+    nodes: Annotated[int, typer.Argument(metavar="NODES", help="How many nodes there are to be.")],
+    options: _ActionOptions,
+) -> None:
+    """Add nodes to a cluster, or remove some with their data: replicas, those first that cannot be counted on."""
+    _act(instance, Action(kind=ActionKind.SCALE, node_count=nodes), options)
+
+
+@spread
+def _rotate(
+    instance: _Instance,
+    options: _ActionOptions,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="WHAT",
+            help=f"{', '.join([*LoginKind, BINDINGS])} or binding:ID; repeatable. All without it.",
+            show_default=False,
+        ),
+    ] = None,
+    keep_seconds: Annotated[
+        float,
+        typer.Option(
+            "--keep-seconds", metavar="N", min=0, max=KEEP_SECONDS_MAX, help="How long the former ones count."
+        ),
+    ] = KEEP_SECONDS,
+) -> None:
+    """Replace what a cluster's programs and its bindings log in with. No connection is refused meanwhile; nothing is shown."""
+    _act(instance, Action(kind=ActionKind.ROTATE, only=only or [], keep_seconds=keep_seconds), options)
 
 
 def changes_of(texts: Sequence[str]) -> dict[str, Any]:

@@ -1,23 +1,25 @@
-"""What the nodes of a cluster log in to their store with: made with the instance, and made anew on demand."""
+"""What the nodes of a cluster log in with: made with the instance, made anew on demand, and told to them in their orders."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from keyplan.access import new_token
 from keyplan.apps.patroni.layout import Broker, OrderKey
+from keyplan.apps.patroni.logins import FIELDS, LoginKind
 from keyplan.apps.patroni.readable import readable, readable_of
 from keyplan.apps.patroni.records import Credentials, InstanceState, NodeOrder
 from keyplan.codec import Secret
-from keyplan.errors import CorruptionError, UnknownNameError
+from keyplan.errors import CorruptionError
 from keyplan.layout import Binding
 from keyplan.store import Store
 
-__all__ = ["Untold", "ensure_login", "new_store_credentials", "principal_name", "rotate", "with_logins"]
+__all__ = ["Untold", "ensure_login", "new_store_credentials", "principal_name", "replace_logins", "with_logins"]
 
 
 class Untold(NamedTuple):
-    """Whose nodes a new token does not reach yet: cells that are not alive; and nodes whose order cannot be read."""
+    """Whose nodes new logins do not reach yet: cells that are not alive; and nodes whose order cannot be read."""
 
     cells: list[str]
     nodes: list[str]
@@ -39,31 +41,32 @@ def with_logins(order: NodeOrder, state: InstanceState) -> NodeOrder:
         order,
         superuser=state.superuser_credentials,
         replication=state.replication_credentials,
-        rest=state.admin_credentials,
         rewind=state.rewind_credentials,
+        rest=state.admin_credentials,
         store=state.store_credentials,
+        logins=state.logins,
     )
 
 
-def rotate(store: Store, instance: str, *, now: float, keep_seconds: float) -> Untold:
-    """Give a cluster another token, in one commit; the one that it has counts for `keep_seconds` more, and none before it.
+def replace_logins(
+    broker: Broker, instance: str, logins: Mapping[LoginKind, Credentials], *, now: float, former_until: float
+) -> Untold:
+    """Write other logins into an instance's record and its nodes' orders, all of which the commit is then guarded by.
 
-    Return whose nodes are not told. Raises UnknownNameError when there is no such instance; CorruptionError when its record
-    cannot be read.
+    A token that is replaced counts until `former_until`, and none before it. Return whose nodes are not told.
     """
+    state = broker.instances.require(instance)
+    if LoginKind.TOKEN in logins and state.store_credentials.username:
+        state.former_store_credentials, state.former_store_until = state.store_credentials, former_until
+    for kind, credentials in logins.items():
+        setattr(state, FIELDS[kind], credentials)
+        state.rotated_at[kind] = now
+    state.logins += 1
+    broker.instances.put(instance, state)
+    return _tell(broker, instance, state)
 
-    def work(binding: Binding) -> Untold:
-        broker = Broker(binding)
-        state = broker.instances.get(instance)
-        if state is None:
-            raise UnknownNameError(kind="instance", name=instance, known=sorted(broker.instances.keys()))
-        state.former_store_credentials, state.former_store_until = state.store_credentials, now + keep_seconds
-        return _renew(broker, instance, state)
 
-    return store.run(work)
-
-
-def ensure_login(store: Store, instance: str) -> None:
+def ensure_login(store: Store, instance: str, *, now: float) -> None:
     """Give a cluster a token, in one commit, when it has none: it was made when no server knew clusters.
 
     Nothing is written when it has one, or is gone. Raises CorruptionError, ConflictError, EngineError.
@@ -73,15 +76,13 @@ def ensure_login(store: Store, instance: str) -> None:
         broker = Broker(binding)
         state = broker.instances.get(instance)
         if state is not None and not state.store_credentials.password.reveal():
-            _renew(broker, instance, state)
+            logins = {LoginKind.TOKEN: new_store_credentials(instance)}
+            replace_logins(broker, instance, logins, now=now, former_until=0.0)
 
     store.run(work)
 
 
-def _renew(broker: Broker, instance: str, state: InstanceState) -> Untold:
-    """Write a new token into the instance's record and its nodes' orders, all of which the commit is then guarded by."""
-    state.store_credentials = new_store_credentials(instance)
-    broker.instances.put(instance, state)
+def _tell(broker: Broker, instance: str, state: InstanceState) -> Untold:
     untold = Untold([], [])
 
     def note(key: OrderKey, _error: CorruptionError) -> None:

@@ -1,7 +1,5 @@
 """What a node is told: Patroni's configuration as a value. Nothing here touches a disk or a process."""
 
-import hashlib
-import hmac
 import json
 import shlex
 from collections.abc import Mapping
@@ -17,6 +15,7 @@ __all__ = [
     "CERTIFICATE_FILE",
     "DYNAMIC_DEFAULT",
     "KEY_FILE",
+    "LOGINS_TAG",
     "Gateway",
     "NodePlan",
     "merged",
@@ -26,7 +25,8 @@ __all__ = [
 
 CERTIFICATE_FILE: Final = "server.crt"
 KEY_FILE: Final = "server.key"
-REWIND_USER: Final = "rewinder"
+LOGINS_TAG: Final = "keyplan_logins"
+"""The tag by which a member's record says which logins Patroni has read: it reads all of its file, or nothing."""
 
 DYNAMIC_DEFAULT: Final[Mapping[str, Any]] = {
     # 4.1: Patroni's own defaults are 30, 10 and 10. With these a leader that vanished is replaced within twenty seconds.
@@ -72,7 +72,9 @@ class NodePlan(Struct, kw_only=True):
     replication: Credentials
     rest: Credentials
     rewind: Credentials = field(default_factory=Credentials)
-    """Whom pg_rewind logs in as; empty: the role that Patroni makes for it when it bootstraps."""
+    """Whom a former leader copies as; without one, as the superuser."""
+    logins: int = 0
+    """How often it was given other users or another token; its member says so, once it uses them."""
     gateway: Gateway
     parameters: dict[str, str] = field(default_factory=dict)
     dynamic: dict[str, Any] = field(default_factory=lambda: dict(DYNAMIC_DEFAULT))
@@ -99,12 +101,6 @@ class NodePlan(Struct, kw_only=True):
         return f"NodePlan(instance={self.instance!r}, node={self.node!r}, port={self.port})"
 
 
-def _rewind_password(plan: NodePlan) -> str:
-    """A password that all nodes of a cluster know without telling one another: it follows from the superuser's."""
-    key = plan.superuser.password.reveal().encode()
-    return hmac.new(key, f"keyplan rewind {plan.instance}".encode(), hashlib.sha256).hexdigest()
-
-
 def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict[str, Any]:
     """Return what Patroni reads for this node. `home` is the folder that PostgreSQL may write to; certificates lie above it."""
     rest, address = _place(plan.address, plan.rest_port), plan.place
@@ -117,10 +113,12 @@ def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict
         store |= {"username": name, "password": gateway_password}
     connection = "hostssl" if plan.has_tls else "host"
     log_in = {"authentication": _user(plan.rest)} if plan.rest.password.reveal() else {}
+    rewind = {"rewind": _user(plan.rewind)} if plan.rewind.username else {}
     return {
         "scope": plan.instance,
         "namespace": "/service/",
         "name": plan.member,
+        **({"tags": {LOGINS_TAG: plan.logins}} if plan.logins else {}),
         "restapi": {"listen": rest, "connect_address": rest, **log_in},
         plan.gateway.mode: store,
         "bootstrap": {
@@ -137,9 +135,7 @@ def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict
             "authentication": {
                 "superuser": _user(plan.superuser),
                 "replication": _user(plan.replication),
-                "rewind": _user(plan.rewind)
-                if plan.rewind.username
-                else {"username": REWIND_USER, "password": _rewind_password(plan)},
+                **rewind,
             },
             "parameters": {
                 "password_encryption": "scram-sha-256",
@@ -151,7 +147,8 @@ def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict
                 **plan.parameters,
             },
             "pg_hba": [
-                f"{connection} replication {plan.replication.username} all scram-sha-256",
+                # Why all: the role that standbys log in as is another one after a rotation, and no other may replicate.
+                f"{connection} replication all all scram-sha-256",
                 f"{connection} all all all scram-sha-256",
             ],
         },

@@ -19,7 +19,6 @@ from typing import Final, NamedTuple
 from keyplan.apps.patroni.node_config import (
     CERTIFICATE_FILE,
     KEY_FILE,
-    Gateway,
     NodePlan,
     patroni_configuration,
     written,
@@ -175,15 +174,15 @@ class Node:
             write_whole(self.folder / name, text, owner=self._host.owner)
         self.plan.has_tls = True
 
-    def move_to(self, gateway: Gateway) -> None:
-        """Let it find its store elsewhere from now on; Patroni, when it runs, reads its configuration again."""
-        if gateway == self.plan.gateway:
+    def change_to(self, plan: NodePlan) -> None:
+        """Be as another plan says from now on: find its store elsewhere, or log in as others. Patroni, if it runs, reads it."""
+        if plan == self.plan:
             return
-        former, self.plan.gateway = self.plan.gateway, gateway
+        former, self.plan = self.plan, plan
         try:
             self.prepare_anew()
         except BaseException:
-            self.plan.gateway = former  # Why: the next call tries again.
+            self.plan = former  # Why: the next call tries again.
             raise
 
     def prepare_anew(self) -> None:

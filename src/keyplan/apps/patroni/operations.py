@@ -213,6 +213,7 @@ class Beginnings:
             superuser_credentials=Credentials(username="postgres", password=new_password()),
             admin_credentials=Credentials(username="pgadmin", password=new_password()),
             replication_credentials=Credentials(username="replicator", password=new_password()),
+            rewind_credentials=Credentials(username="rewinder", password=new_password()),
             store_credentials=new_store_credentials(instance) if self._gives_logins else Credentials(),
             node_count=wanted.node_count,
             cells=wanted.cells,

@@ -13,7 +13,16 @@ from psycopg import sql
 
 from keyplan.apps.patroni.records import Credentials
 
-__all__ = ["GROUP_ROLE", "ToldIdentifier", "create_role", "drop_role", "system_identifier_of"]
+__all__ = [
+    "GROUP_ROLE",
+    "ToldIdentifier",
+    "connected",
+    "create_role",
+    "drop_role",
+    "role_exists",
+    "system_identifier_of",
+    "verifier_of",
+]
 
 GROUP_ROLE: Final = "keyplan_app"
 """The owner of everything that bindings create."""
@@ -28,30 +37,28 @@ def create_role(address: str, superuser: Credentials, database: str, role: Crede
 
     Raises psycopg.Error.
     """
-    with _connected(address, superuser, database) as connection:
+    with connected(address, superuser, database) as connection:
         group, name, home = sql.Identifier(GROUP_ROLE), sql.Identifier(role.username), sql.Identifier(database)
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-        if not _exists(connection, GROUP_ROLE):
+        if not role_exists(connection, GROUP_ROLE):
             connection.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(group))
         connection.execute(sql.SQL("GRANT CONNECT, CREATE, TEMPORARY ON DATABASE {} TO {}").format(home, group))
         connection.execute(sql.SQL("GRANT USAGE, CREATE ON SCHEMA public TO {}").format(group))
-        verifier = connection.pgconn.encrypt_password(
-            role.password.reveal().encode(), role.username.encode(), b"scram-sha-256"
-        ).decode()
-        verb = "ALTER" if _exists(connection, role.username) else "CREATE"
+        verifier = verifier_of(connection, role)
+        verb = "ALTER" if role_exists(connection, role.username) else "CREATE"
         connection.execute(sql.SQL("{} ROLE {} LOGIN PASSWORD {}").format(sql.SQL(verb), name, sql.Literal(verifier)))
         connection.execute(sql.SQL("GRANT {} TO {}").format(group, name))
         connection.execute(sql.SQL("ALTER ROLE {} SET role = {}").format(name, sql.Literal(GROUP_ROLE)))
 
 
-def drop_role(address: str, superuser: Credentials, database: str, username: str) -> None:
-    """End the role's log-in and sessions, hand what it owns to the group role, and drop it. Dropping twice is harmless.
+def drop_role(address: str, superuser: Credentials, database: str, username: str, *, heir: str = GROUP_ROLE) -> None:
+    """End the role's log-in and sessions, hand what it owns to another role, and drop it. Dropping twice is harmless.
 
     Raises psycopg.Error.
     """
-    name, group = sql.Identifier(username), sql.Identifier(GROUP_ROLE)
-    with _connected(address, superuser, database) as connection:
-        if not _exists(connection, username):
+    name, group = sql.Identifier(username), sql.Identifier(heir)
+    with connected(address, superuser, database) as connection:
+        if not role_exists(connection, username):
             return
         # Why in a commit of its own: sessions that begin after it are refused, so that none is left behind the next line.
         connection.execute(sql.SQL("ALTER ROLE {} NOLOGIN").format(name))
@@ -62,6 +69,12 @@ def drop_role(address: str, superuser: Credentials, database: str, username: str
         connection.execute(sql.SQL("REASSIGN OWNED BY {} TO {}").format(name, group))
         connection.execute(sql.SQL("DROP OWNED BY {}").format(name))
         connection.execute(sql.SQL("DROP ROLE {}").format(name))
+
+
+def verifier_of(connection: "psycopg.Connection[tuple[object, ...]]", role: Credentials) -> str:
+    """Return what PostgreSQL keeps of a role's password, and may stand in a statement that it logs."""
+    made = connection.pgconn.encrypt_password(role.password.reveal().encode(), role.username.encode(), b"scram-sha-256")
+    return made.decode()
 
 
 class ToldIdentifier(NamedTuple):
@@ -79,7 +92,7 @@ def system_identifier_of(address: str, user: Credentials, *, is_replication: boo
     try:
         if is_replication:
             return ToldIdentifier(_identified(address, user), "")
-        with _connected(address, user, "postgres") as connection:
+        with connected(address, user, "postgres") as connection:
             row = connection.execute(
                 "SELECT system_identifier::text, pg_is_in_recovery(), current_setting('is_superuser') = 'on'"
                 " FROM pg_control_system()"
@@ -113,9 +126,10 @@ def _identified(address: str, user: Credentials) -> str:
 
 
 @contextmanager
-def _connected(
+def connected(
     address: str, superuser: Credentials, database: str
 ) -> "Iterator[psycopg.Connection[tuple[object, ...]]]":
+    """Connect to a server, `host:port`, for a block, at whose end its transaction is committed. Raises psycopg.Error."""
     host, _, port = address.rpartition(":")
     with psycopg.connect(
         host=host.strip("[]"),
@@ -131,5 +145,6 @@ def _connected(
         yield connection
 
 
-def _exists(connection: "psycopg.Connection[tuple[object, ...]]", role: str) -> bool:
+def role_exists(connection: "psycopg.Connection[tuple[object, ...]]", role: str) -> bool:
+    """Whether a server has a role of this name."""
     return connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone() is not None

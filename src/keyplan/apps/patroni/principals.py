@@ -15,6 +15,7 @@ from keyplan.access import Grant, OnPrefix, Principal, TokenSum, sum_of_token
 from keyplan.apps.patroni.cluster_login import ensure_login, principal_name
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.records import InstanceState
+from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import ConflictError, CorruptionError, EngineError, KeyplanError, SecretKeyError
 from keyplan.layout import Changes
 from keyplan.operations import Act
@@ -115,7 +116,7 @@ class ClusterPrincipals:
         for instance in [name for name, principal in self._known.items() if not principal.tokens]:
             # Why passed over: it is tried again with the next step, and what cannot be read was logged.
             with suppress(ConflictError, CorruptionError, SecretKeyError):
-                ensure_login(self._store, instance)
+                ensure_login(self._store, instance, now=SYSTEM_CLOCK.wall())
 
     def _begin(self) -> None:
         seen: dict[str, Principal] = {}

@@ -229,14 +229,15 @@ class InstanceState(Struct, kw_only=True):
     """What the broker knows of a service instance beside its nodes: plan, owner, users, operation.
 
     Users: `superuser_credentials` is PostgreSQL's superuser, whom Patroni and the broker log in as; `replication_credentials`
-    whom standbys log in as; `admin_credentials` the log-in of Patroni's REST API. `app_credentials` is the shared user of
-    former brokers and stays empty here: each binding has its own. `nodes` was theirs too: the `nodes` table is the truth.
-    `restore` is where the backup is that the cluster was made from.
+    whom standbys log in as; `rewind_credentials` whom a former leader copies as; `admin_credentials` the log-in of Patroni's
+    REST API. `app_credentials` is the shared user of former brokers and stays empty here: each binding has its own. `nodes` was
+    theirs too: the `nodes` table is the truth. `restore` is where the backup is that the cluster was made from.
 
-    Of a cluster that was adopted, `adopted_at` is when, and `rewind_credentials` whom pg_rewind logs in as.
+    Of a cluster that was adopted, `adopted_at` is when.
 
     `store_credentials` is what the cluster's nodes log in to their store with: a principal, and a token that is good for the
-    cluster's keys alone. The one before it counts until `former_store_until`, in seconds of Unix time.
+    cluster's keys alone. The one before it counts until `former_store_until`, in seconds of Unix time. `logins` is how often
+    the nodes were given other users or another token; `rotated_at` says when, by the word for what was replaced.
     """
 
     instance_id: str = ""
@@ -254,6 +255,8 @@ class InstanceState(Struct, kw_only=True):
     store_credentials: Credentials = field(default_factory=Credentials)
     former_store_credentials: Credentials = field(default_factory=Credentials)
     former_store_until: float = 0.0
+    logins: int = 0
+    rotated_at: dict[str, float] = field(default_factory=dict)
     node_count: int = 0
     cells: list[str] = field(default_factory=list)
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -291,8 +294,7 @@ class NodeOrder(Struct, kw_only=True):
     """That a cell is to run a node, or with `remove` to stop it and remove its data.
 
     A node without an order is left as it is: the absence of an order is no order. The users are those of the instance's state,
-    which no cell reads: an order has all that its cell needs. With another `store` the node is to log in from now on.
-    `rewind` is whom pg_rewind logs in as where that is not the role that our clusters have for it.
+    which no cell reads: an order has all that its cell needs. With other `logins` the node is to use these from now on.
     `patroni` is merged into the cluster's dynamic configuration when it is bootstrapped (`ttl`, `loop_wait`, ...). `restore` is
     where the backup is that the cluster is made from; empty: it begins empty.
     """
@@ -302,9 +304,10 @@ class NodeOrder(Struct, kw_only=True):
     restore: str = ""
     superuser: Credentials = field(default_factory=Credentials)
     replication: Credentials = field(default_factory=Credentials)
-    rest: Credentials = field(default_factory=Credentials)
     rewind: Credentials = field(default_factory=Credentials)
+    rest: Credentials = field(default_factory=Credentials)
     store: Credentials = field(default_factory=Credentials)
+    logins: int = 0
     remove: bool = False
 
 
@@ -346,9 +349,10 @@ class Step(Struct, kw_only=True):
 class Operation(Struct, kw_only=True):
     """The last operation on an instance: what was asked for, how it is done, how far it is. It outlives a deleted instance.
 
-    `kind` is `provision`, `update`, `deprovision`, or an action: `switchover`, `restart`, `reinitialise`, `move`, `configure`.
-    `status` is `in-progress`, `success` or `failed`. Times are seconds of Unix time. `plan_id`, `node_count`, `cells` and
-    `parameters` are what the instance is once it has succeeded. `configuration` is what changes in that of the cluster.
+    `kind` is `provision`, `update`, `deprovision`, or the word of an action, as `switchover`. `status` is `in-progress`,
+    `success` or `failed`. Times are seconds of Unix time. `plan_id`, `node_count`, `cells` and `parameters` are what the
+    instance is once it has succeeded. `configuration` is what changes in that of the cluster. `keep_seconds` is how long
+    logins count that were replaced.
     """
 
     schema_name: ClassVar[str] = "BrokerLastOperationRecord"
@@ -363,6 +367,7 @@ class Operation(Struct, kw_only=True):
     cells: list[str] = field(default_factory=list)
     parameters: dict[str, Any] = field(default_factory=dict)
     configuration: dict[str, Any] = field(default_factory=dict)
+    keep_seconds: float = 0.0
     begun_at: float = 0.0
     ended_at: float = 0.0
 

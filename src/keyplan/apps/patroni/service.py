@@ -142,7 +142,12 @@ def build(context: ServiceContext) -> Service:
         on_begun=loop.look_soon,
     )
     recreations = Recreations(beginnings, catalog, callbacks, on_begun=loop.look_soon)
-    administration = Administration(store, recreations, Actions(store, context.clock), on_begun=loop.look_soon)
+    administration = Administration(
+        store,
+        recreations,
+        Actions(store, context.clock, may_share_cells=settings.cells == "shared"),
+        on_begun=loop.look_soon,
+    )
     routes = [
         route
         for target in (broker, administration)
