@@ -184,7 +184,12 @@ ROWS: dict[str, list[Row]] = {
         broker("demoteCell", "POST", "/admin/cells/none/demote", "none", "404"),
         broker("recreateInstance", "POST", "/admin/service_instances/none/recreate", "none", "404"),
         broker(
-            "actOnInstance", "POST", "/admin/service_instances/none/actions", "none", "404", json={"kind": "restart"}
+            "actOnInstance",
+            "POST",
+            "/admin/service_instances/none/actions",
+            "none restart",
+            "404",
+            json={"kind": "restart"},
         ),
     ],
     "explorer": [

@@ -9,14 +9,16 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from keyplan.apps.patroni import Broker
+from keyplan.apps.patroni import Broker, InstanceState
 from keyplan.apps.patroni.admin_routes import Administration
+from keyplan.apps.patroni.cluster_login import new_store_credentials
 from keyplan.apps.patroni.osb_routes import ServiceBroker
 from keyplan.apps.patroni.service import build
 from keyplan.engine import Commit, MemoryEngine, Put
-from keyplan.errors import AccessDeniedError
+from keyplan.errors import AccessDeniedError, InvalidInputError
 from keyplan.operations import operations_of
 from keyplan.server import Access, Application, PolicyAccess, Service, ServiceContext, layout_areas
+from keyplan.store import Store
 from tests.apps.patroni.osb_platform import SERVICE, SOLO
 
 TOKENS: Final = {name: f"the-token-of-{name}-0123456789abcdef" for name in ("ada", "platform", "viewer", "nothing")}
@@ -149,3 +151,29 @@ def test_findings_are_read_beside_what_is_others(broker: Served) -> None:
     assert found.status_code == 200, found.text
     assert [one["subject"] for one in found.json()["findings"]] == ["other/h:c:1"]
     assert "alice" not in found.text
+
+
+def test_a_process_of_gateways_knows_clusters_and_is_no_broker(tmp_path: Path) -> None:
+    engine, settings = MemoryEngine(), {"patroni-broker.part": "clusters"}
+    with pytest.raises(InvalidInputError, match="without an access file no cluster is known"):
+        Application.build(engine, {"patroni-broker": build}, access=Access(), settings=settings)
+    file, store = tmp_path / "access.toml", Store(engine)
+    file.write_text(POLICY)
+    file.chmod(0o600)
+    Broker(store).instances.put("f1", InstanceState(store_credentials=new_store_credentials("f1")))
+    services: list[Service] = []
+
+    def noted(context: ServiceContext) -> Service:
+        services.append(build(context))
+        return services[-1]
+
+    access = PolicyAccess.of_file(file)
+    application = Application.build(engine, {"patroni-broker": noted}, access=access, settings=settings)
+    with asyncio.Runner() as runner:
+        running = application.running()
+        runner.run(running.__aenter__())
+        (service,) = services
+        assert service.principals is not None
+        assert [principal.name for principal in service.principals()] == ["cluster:f1"]
+        assert Served(application, runner, engine).ask("ada", "GET", "/v2/catalog").status_code == 404
+        runner.run(running.__aexit__(None, None, None))

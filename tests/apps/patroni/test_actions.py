@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import ClassVar
 
@@ -11,7 +12,9 @@ import pytest
 
 from keyplan.apps.patroni import Cell, Credentials, Member, MemberKey, NodeKey, Operation, Step, patroni_rest
 from keyplan.apps.patroni.actions import Action, ActionKind, Actions
+from keyplan.apps.patroni.catalog import read_catalog
 from keyplan.apps.patroni.cli_actions import changes_of
+from keyplan.apps.patroni.cli_options_cells import NodeOptions
 from keyplan.apps.patroni.cluster_steps import is_changed
 from keyplan.apps.patroni.patroni_rest import PatroniRefusedError
 from keyplan.apps.patroni.records import Sync
@@ -354,3 +357,24 @@ def test_changes_are_read_as_json_or_text_with_dots_between_names() -> None:
     ):
         with pytest.raises(InvalidInputError, match=problem):
             changes_of(["ttl=2", text])
+
+
+@pytest.mark.parametrize(
+    ("patroni", "problem"),
+    [({"ttl": "abc"}, "ttl is a whole number"), ({"max_connections": 5}, "no setting max_connections")],
+)
+def test_plans_and_options_of_cells_are_checked_as_changes_are(
+    tmp_path: Path, patroni: dict[str, object], problem: str
+) -> None:
+    plan = {"id": "p", "name": "p", "description": "", "patroni": patroni}
+    catalog = tmp_path / "catalog.json"
+    catalog.write_text(json.dumps({"services": [{"id": "s", "name": "s", "description": "", "plans": [plan]}]}))
+    with pytest.raises(InvalidInputError, match=problem):
+        read_catalog(catalog)
+    ((name, value),) = patroni.items()
+    with pytest.raises(InvalidInputError, match=problem):
+        _ = NodeOptions(patroni=[f"{name}={value}"]).dynamic
+    assert NodeOptions(patroni=["loop_wait=1", "synchronous_mode=true"]).dynamic == {
+        "loop_wait": 1,
+        "synchronous_mode": True,
+    }

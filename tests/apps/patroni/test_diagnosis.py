@@ -15,6 +15,7 @@ from keyplan.apps.patroni import (
     Operation,
     OrderKey,
     RegistrationKey,
+    RouterReport,
 )
 from keyplan.apps.patroni.clusters import Belonging, advertised_addresses, belonging_of, cell_loads, clusters
 from keyplan.apps.patroni.diagnosis import Fault, FaultKind, diagnose, mend
@@ -321,3 +322,15 @@ def test_a_damaged_number_and_an_index_that_is_not_built_end_no_diagnosis(store:
         ("no-leader", "f1"),
         ("port-index-wrong", "f1"),
     ]
+
+
+def test_routers_that_give_ports_of_several_ranges_are_told_of(store: Store) -> None:
+    broker = Broker(store)
+    with store.lease(60, keep_alive=False) as lease:
+        for name, gives in (("r1", "33000-33999"), ("r2", "33000-33999"), ("r3", "")):
+            broker.routers.put(name, RouterReport(gives=gives), lease=lease)
+        assert found(store) == []
+        broker.routers.put("r3", RouterReport(gives="35000-35999"), lease=lease)
+        (fault,) = diagnose(store)
+    assert (fault.kind, fault.subject) == ("routers-disagree", "r1, r2, r3")
+    assert "r3 35000-35999; start them with the same --ports" in fault.text

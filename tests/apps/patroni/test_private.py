@@ -64,7 +64,7 @@ def test_nothing_of_up_is_open_to_others(tmp_path: Path, owner: tuple[int, int] 
     assert {stat.S_IMODE(each.stat().st_mode) for each in passages} == {0o700 if owner is None else 0o710}
     if owner is not None:
         assert {(each.stat().st_uid, each.stat().st_gid) for each in passages} == {(0, owner[1])}
-    for private in ("server", "router", "cells/cell1/agent"):
+    for private in ("broker", "gateway", "router", "cells/cell1/agent"):
         assert stat.S_IMODE((data / private).stat().st_mode) == 0o700
 
 

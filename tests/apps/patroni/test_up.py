@@ -30,7 +30,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Keep], N
 
             announce()
             monkeypatch.setattr(module._Part, "keep", lambda _part: keep(announce))
-            monkeypatch.setattr(Everything, "_is_answering", lambda _: True)
+            monkeypatch.setattr(Everything, "_are_answering", lambda _: True)
             everything = Everything(UpSettings(tmp_path / "up", url, "127.0.0.1:1", 1))
             try:
                 everything.start(Event())

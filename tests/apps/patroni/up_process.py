@@ -95,6 +95,7 @@ class UpProcess:
         authority = Authority.create(folder / "authority")
         self._arguments = [
             *("--cells", str(cells), "--data", str(self.data), "--listen", f"127.0.0.1:{free_port()}"),
+            *("--gateway", f"127.0.0.1:{free_port()}"),
             *("--node-ports", str(free_port()), "--parameter", "fsync=off", "--patroni", "loop_wait=1", "--json"),
             *("--tls-certificate", str(authority.certificate("server")), "--tls-key", str(authority.key("server"))),
             *("--setting", f"patroni-broker.ports={self.first_port}-{self.first_port + 9}"),
@@ -133,7 +134,8 @@ class UpProcess:
 
     def part(self, name: str) -> Running:
         """The process of a part, as its folder says: server, cell1, router."""
-        folder = {"server": "server", "router": "router/agent"}.get(name, f"cells/{name}/agent")
+        folders = {"broker": "broker", "gateway": "gateway", "router": "router/agent"}
+        folder = folders.get(name, f"cells/{name}/agent")
         found = Running.of_file(self.data / folder / "process")
         assert found is not None, f"{name} does not run\n{self.logs()}"
         return found

@@ -154,7 +154,7 @@ class Administration:
         "POST",
         f"{_ONE}/actions",
         name="actOnInstance",
-        change=Change("act", "{instance}"),
+        change=Change("act", "{instance} {kind}"),
         answers="The steps that it would have: nothing was begun.",
         also={202: "It has begun."},
         failures=(404, 415, 422),

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, field
 
+from keyplan.apps.patroni.dynamic_configuration import require_changes
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.errors import InvalidInputError
 
@@ -69,6 +70,11 @@ class Plan(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if not 1 <= self.node_count <= NODES_MAX:
             raise ValueError(f"a plan has 1 to {NODES_MAX} nodes")
+        if self.patroni:
+            try:
+                require_changes(self.patroni)
+            except RefusedError as error:
+                raise ValueError(f"patroni of plan {self.name}: {error.description}") from error
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as the API shows it."""

@@ -7,9 +7,11 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from keyplan.apps.patroni.cell_agent import TlsFiles
+from keyplan.apps.patroni.dynamic_configuration import require_changes
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.node_host import NODE_USER_DEFAULT, Host
 from keyplan.apps.patroni.node_users import InstanceUsers
+from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.errors import InvalidInputError
 
 __all__ = [
@@ -140,10 +142,16 @@ class NodeOptions(NamedTuple):
     def dynamic(self) -> dict[str, Any]:
         """Patroni's dynamic settings, numbers or words: `ttl=20`, `synchronous_mode=true`. Raises InvalidInputError."""
         words = {"true": True, "false": False}
-        return {
+        found = {
             name: int(value) if value.isdecimal() and len(value) <= _DIGITS_MAX else words.get(value, value)
             for name, value in _settings_of(self.patroni, "--patroni").items()
         }
+        try:
+            if found:
+                require_changes(found)
+        except RefusedError as error:
+            raise InvalidInputError(source="--patroni", problem=error.description) from error
+        return found
 
     def words(self) -> list[str]:
         """Return the options as a cell's command takes them. Raises InvalidInputError, as the cell would."""

@@ -24,7 +24,8 @@ from keyplan.signals import told_by_signals
 
 __all__ = ["up"]
 
-_PORTS_SETTING: Final = "patroni-broker.ports="
+_BROKER: Final = "patroni-broker."
+_PORTS_SETTING: Final = f"{_BROKER}ports="
 
 
 @spread
@@ -38,8 +39,14 @@ def up(
         Path, typer.Option("--data", metavar="FOLDER", help="The folder of everything that is started.")
     ] = Path("keyplan-patroni"),
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where broker and gateways answer.")
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where the broker answers.")
     ] = "127.0.0.1:8210",
+    gateway: Annotated[
+        str,
+        typer.Option(
+            "--gateway", metavar="HOST:PORT", help="Where Patroni finds the store; by default one port higher."
+        ),
+    ] = "",
     ports: Annotated[
         int,
         typer.Option(
@@ -49,7 +56,7 @@ def up(
     setting: Annotated[
         list[str] | None,
         typer.Option(
-            "--setting", metavar="NAME.KEY=VALUE", help="A setting of the server's services; may be repeated."
+            "--setting", metavar="NAME.KEY=VALUE", help="A setting of the broker, or of a gateway; may be repeated."
         ),
     ] = None,
     instance_users: InstanceUsersOption = "",
@@ -63,7 +70,9 @@ def up(
     what is there, processes too where it was killed.
     """
     set_up_logging(nodes.log_level)
-    _require_address(listen)
+    _require_address(listen, "--listen")
+    if gateway:
+        _require_address(gateway, "--gateway")
     # Why here: what is wrong or missing is said now, and not in the log of a cell.
     _ = nodes.parameters, nodes.dynamic
     users = InstanceUsers.of_text(instance_users)
@@ -80,7 +89,9 @@ def up(
         first_port=ports,
         cell_options=nodes.words(),
         router_options=[*(["--forward"] if forward else []), *_router_ports(setting), "--log-level", nodes.log_level],
-        server_options=[word for text in setting or () for word in ("--setting", text)],
+        gateway=gateway,
+        broker_options=_settings_for(setting, is_broker=True),
+        gateway_options=_settings_for(setting, is_broker=False),
     )
     stop = Event()
     with told_by_signals(stop, logger=LOGGER) as impatient:
@@ -111,8 +122,15 @@ def _router_ports(settings: Sequence[str] | None) -> list[str]:
     return ["--ports", given[-1]] if given else []
 
 
-def _require_address(listen: str) -> None:
+def _settings_for(settings: Sequence[str] | None, *, is_broker: bool) -> list[str]:
+    """Return the settings of the broker's process, or of that of the gateways, as options."""
+    chosen = [text for text in settings or () if text.startswith(_BROKER) is is_broker]
+    return [word for text in chosen for word in ("--setting", text)]
+
+
+def _require_address(listen: str, option: str) -> None:
     host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal() or len(port) > 5 or not 0 < int(port) <= 0xFFFF:
+    # Why one less than there are: the gateways have the next one.
+    if not host or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 0xFFFF:
         # Why no free port: it stands in the nodes' configurations, and must be the same tomorrow.
-        raise InvalidInputError(source="--listen", problem="is HOST:PORT with a port of its own, as in 127.0.0.1:8210")
+        raise InvalidInputError(source=option, problem="is HOST:PORT with a port of its own, as in 127.0.0.1:8210")

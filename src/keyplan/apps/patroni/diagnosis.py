@@ -34,6 +34,7 @@ class FaultKind(StrEnum):
     BAD_PORT = "bad-port"
     NEXT_PORT_BEHIND = "next-port-behind"  # the next allocation mends it
     PORT_INDEX_WRONG = "port-index-wrong"
+    ROUTERS_DISAGREE = "routers-disagree"
     NO_LEADER = "no-leader"
     HUNG_BOOTSTRAP = "hung-bootstrap"  # takes `initialize` away, so that a node begins anew
     LEADER_WITHOUT_MEMBER = "leader-without-member"
@@ -287,6 +288,14 @@ def _ports(broker: Broker) -> Iterator[Fault]:
         yield Fault(FaultKind.NEXT_PORT_BEHIND, "nextport", f"port {following} is allocated already")
 
 
+def _routers(broker: Broker) -> Iterator[Fault]:
+    given = {name: report.gives for name, report in readable(broker.routers.rows(), _ignore) if report.gives}
+    if len(set(given.values())) > 1:
+        ranges = ", ".join(f"{name} {gives}" for name, gives in sorted(given.items()))
+        text = f"they give clusters that nobody ordered ports of several ranges: {ranges}; start them with the same --ports"
+        yield Fault(FaultKind.ROUTERS_DISAGREE, ", ".join(sorted(given)), text)
+
+
 def _bootstraps(broker: Broker) -> Iterator[Fault]:
     for instance in list(broker.initializations.keys()):
         try:
@@ -352,7 +361,7 @@ def _damaged(broker: Broker) -> Iterator[Fault]:
     yield from found
 
 
-_QUESTIONS: Final = (_registrations, _nodes, _orders, _ports, _bootstraps, _clusters, _damaged)
+_QUESTIONS: Final = (_registrations, _nodes, _orders, _ports, _routers, _bootstraps, _clusters, _damaged)
 
 
 def _remedy(table: str, key: object, error: CorruptionError) -> str:

@@ -25,6 +25,9 @@ class PortRange(NamedTuple):
     first: int
     last: int
 
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
 
 PORTS_DEFAULT: Final = PortRange(33000, 33999)
 
@@ -65,6 +68,11 @@ class PortAllocator:
         self._ports = ports
         self._reads_first = reads_first
         self._events = EventLog(store, clock)
+
+    @property
+    def ports(self) -> PortRange:
+        """The ports that it hands out."""
+        return self._ports
 
     def allocate(self, instance: str) -> int:
         """Return the instance's port: the one that it has, or the next one. One commit. Raises NoPortsLeftError."""

@@ -376,7 +376,8 @@ class RouterReport(Struct, kw_only=True):
     """What a router says of itself on its lease: what carries connections, and where its ports lead.
 
     `ports` are those that it listens at; `leading` of them lead to a leader; `pending` leaders do not take writes yet.
-    `switches` counts how often a port was led elsewhere since the router began.
+    `switches` counts how often a port was led elsewhere since the router began. `gives` are the ports that it gives to
+    clusters which nobody ordered, as FIRST-LAST; empty: none.
     """
 
     by: str = ""
@@ -384,6 +385,7 @@ class RouterReport(Struct, kw_only=True):
     leading: int = 0
     pending: int = 0
     switches: int = 0
+    gives: str = ""
 
 
 class Claim(Struct, kw_only=True):

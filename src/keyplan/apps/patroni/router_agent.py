@@ -78,7 +78,7 @@ class Router:
         self._broker = Broker(store)
         self._switchboard = switchboard
         self._name = name
-        self._report = RouterReport(by=by)
+        self._report = RouterReport(by=by, gives=str(ports.ports) if ports is not None else "")
         self._reported: RouterReport | None = None
         self._lease: Lease | None = None
         self._allocations: dict[str, int] = {}

@@ -21,6 +21,7 @@ from keyplan.apps.patroni.osb_routes import ServiceBroker
 from keyplan.apps.patroni.ports import PORTS_DEFAULT, PortAllocator, PortRange, port_range, reads_of
 from keyplan.apps.patroni.principals import ClusterPrincipals
 from keyplan.apps.patroni.site_callbacks import SiteCallbacks, read_callbacks
+from keyplan.errors import InvalidInputError
 from keyplan.operations import described, needs_of, operations_of
 from keyplan.server import Service, ServiceContext, layout_areas
 from keyplan.settings import Setting, TextForm, of_service, read_settings
@@ -45,6 +46,10 @@ _FILE: Final = TextForm(Path, "a JSON file")
 class BrokerSettings:
     """What `keyplan serve --setting patroni-broker.NAME=TEXT` says."""
 
+    part: Annotated[
+        Literal["broker", "clusters"],
+        Setting("`clusters`: no broker; clusters are known to the gateways of this process, and nothing else is done"),
+    ] = "broker"
     host: Annotated[str, Setting("the router's address, as bindings tell it")] = "127.0.0.1"
     sslmode: Annotated[
         Literal["prefer", "require", "verify-ca", "verify-full"] | None, Setting("stands in the URIs of bindings")
@@ -97,6 +102,18 @@ async def _followed(principals: ClusterPrincipals | None, context: ServiceContex
         await context.run(principals.stop)
 
 
+def _clusters_alone(context: ServiceContext, principals: ClusterPrincipals | None) -> Service:
+    """Return the service of a process that has the gateways, where the broker is another one: either may die alone."""
+    if principals is None:
+        raise InvalidInputError(
+            source=f"{SERVICE_NAME}.part",
+            problem="without an access file no cluster is known by a token: give --access",
+        )
+    return Service(
+        SERVICE_NAME, lifespan=lambda: _followed(principals, context), is_confined=True, principals=principals
+    )
+
+
 def build(context: ServiceContext) -> Service:
     """Return the service. Raises InvalidInputError for a setting's value, or for a catalog that cannot be read.
 
@@ -112,6 +129,8 @@ def build(context: ServiceContext) -> Service:
     store = Store(own, clock=context.clock, secrets=context.secrets, layout_check=context.layout_check)
     # Why by the access file: without one nobody knows a cluster by its token, and who asks with one is nobody.
     principals = None if context.access.policy is None else ClusterPrincipals(store)
+    if settings.part == "clusters":
+        return _clusters_alone(context, principals)
     beginnings = Beginnings(
         store,
         PortAllocator(store, settings.ports, reads_first=reads_first, clock=context.clock),

@@ -1,12 +1,12 @@
-"""Everything on one machine: a store's server with gateways and broker, cells and a router, each a process of its own.
+"""Everything on one machine: a store's gateways, the broker, cells and a router, each a process of its own.
 
 Every part is started, watched, started again and ended by its process id. They live on when this program is killed, and the
 next one finds them by what stands in the folder. Their owner alone may read any of it; the nodes' user may pass through to what
 is its own:
 
-    DATA/store            the embedded store, 0700          DATA/server/   the server's log and process
-    DATA/credentials.json users and addresses, 0600         DATA/cells/N/  a cell, with the data of its nodes
-    DATA/access.toml      who may ask the server, 0600      DATA/router/   HAProxy's files
+    DATA/store            the embedded store, 0700          DATA/gateway/, broker/  their logs and processes
+    DATA/credentials.json users and addresses, 0600         DATA/cells/N/           a cell, with the data of its nodes
+    DATA/access.toml      who may ask both, 0600            DATA/router/            HAProxy's files
 
 The access file names the broker's user alone, until its owner adds others: each cluster is a principal that the broker keeps.
 """
@@ -68,16 +68,21 @@ def _is_word(text: str) -> bool:
 
 @dataclass(frozen=True)
 class UpSettings:
-    """What is started. `cell_options` and `router_options` are added to the parts' own commands."""
+    """What is started. Options are added to the parts' own commands.
+
+    `listen` is where the broker answers, and `gateway` where Patroni finds the store: by default one port higher.
+    """
 
     folder: Path
     store: str
     listen: str
     cells: int
+    gateway: str = ""
     first_port: int = 25_000
     cell_options: Sequence[str] = ()
     router_options: Sequence[str] = ()
-    server_options: Sequence[str] = ()
+    broker_options: Sequence[str] = ()
+    gateway_options: Sequence[str] = ()
     node_owner: tuple[int, int] | None = None
     """The ids of the user and the group that nodes run as; None where that is whoever starts this."""
     instance_users: InstanceUsers = field(default_factory=InstanceUsers)
@@ -114,6 +119,11 @@ class _Part:
         return True
 
 
+def _one_port_higher(listen: str) -> str:
+    host, _, port = listen.rpartition(":")
+    return f"{host}:{int(port) + 1}"
+
+
 def _is_announced(store: Store, cell: str, since: int) -> bool:
     """Whether a cell has said that it is alive after a revision. Why raw: its record may be one that cannot be read."""
     raw_key = Broker.bound().tables["cells"].keys.encode(cell)
@@ -137,7 +147,11 @@ class Everything:
             for number in range(1, settings.cells + 1):
                 self._make_passage(self._folder / "cells" / f"cell{number}")
             self._users = self._shares_of_users()
-            self._server = self._part("server", self._server_command(), self._folder / "server")
+            self._gateway = settings.gateway or _one_port_higher(settings.listen)
+            self._servers = {
+                settings.listen: self._part("broker", self._broker_command(), self._folder / "broker"),
+                self._gateway: self._part("gateway", self._gateway_command(), self._folder / "gateway"),
+            }
             self._cells = [
                 self._part(name, self._cell_command(number), self._folder / "cells" / name / "agent")
                 for number, name in ((number, f"cell{number}") for number in range(1, settings.cells + 1))
@@ -242,11 +256,26 @@ class Everything:
             environment.pop(variable, None)
         return _Part(name, command, folder, environment, self._clock)
 
-    def _server_command(self) -> list[str]:
+    # Why two processes: what ends the one, as a callback or a large list, leaves nodes their store, or platforms the broker.
+
+    def _broker_command(self) -> list[str]:
         return [
-            *("serve", "--listen", self._settings.listen),
-            *("--app", "patroni-broker", "--app", "etcd-v2", "--app", "etcd-v3", "--access", str(self.access_file)),
-            *self._settings.server_options,
+            *("serve", "--listen", self._settings.listen, "--app", "patroni-broker", "--access", str(self.access_file)),
+            *self._settings.broker_options,
+        ]
+
+    def _gateway_command(self) -> list[str]:
+        return [
+            *("serve", "--listen", self._gateway, "--app", "etcd-v2", "--app", "etcd-v3"),
+            *(
+                "--app",
+                "patroni-broker",
+                "--setting",
+                "patroni-broker.part=clusters",
+                "--access",
+                str(self.access_file),
+            ),
+            *self._settings.gateway_options,
         ]
 
     def _cell_command(self, number: int) -> list[str]:
@@ -254,7 +283,7 @@ class Everything:
         first = self._settings.first_port + (number - 1) * _PORTS_OF_A_CELL
         users = self._users[number - 1].words() if self._users else ""
         return [
-            *("patroni", "cell", name, "--gateway", self._settings.listen),
+            *("patroni", "cell", name, "--gateway", self._gateway),
             *(("--instance-users", users) if users else ()),
             *("--data", str(self._folder / "cells" / name), "--zone", f"z{number}"),
             *("--ports", f"{first}-{first + _PORTS_OF_A_CELL - 1}", "--stop-nodes"),
@@ -271,12 +300,13 @@ class Everything:
     # ---- its life -------------------------------------------------------------------------------------------------------
 
     def start(self, stop: Event) -> None:
-        """Start what does not run, the server first; return when it answers and every cell has announced itself.
+        """Start what does not run, the servers first; return when they answer and every cell has announced itself.
 
         Raises EngineUnavailableError when one of them ends instead, or takes too long.
         """
-        self._server.keep()
-        self._await_start([self._server], self._is_answering, stop)
+        for part in self._servers.values():
+            part.keep()
+        self._await_start([*self._servers.values()], self._are_answering, stop)
         if stop.is_set():
             return
         with Store(open_engine(self._settings.store, create=False)) as store:
@@ -301,15 +331,15 @@ class Everything:
     def watch(self, stop: Event) -> None:
         """Start again what ends by itself, until `stop` is set."""
         while not stop.wait(0.5):
-            for part in (self._server, *self._cells, self._router):
+            for part in (*self._servers.values(), *self._cells, self._router):
                 part.keep()
 
     def stop(self, impatient: Event) -> None:
-        """End everything, by process id: the router, then cells with their nodes, then the server. Data stay.
+        """End everything, by process id: the router, then cells with their nodes, then the servers. Data stay.
 
         Why this order: nobody is led to what ends, and nodes give up their leader keys while there is a store to do it in.
         """
-        for group in ([self._router], self._cells, [self._server]):
+        for group in ([self._router], self._cells, [*self._servers.values()]):
             for part in group:
                 part.process.send(signal.SIGTERM)
             self._await_end(group, impatient)
@@ -323,9 +353,12 @@ class Everything:
             if impatient.wait(0.1):
                 return
 
-    def _is_answering(self) -> bool:
-        host, _, port = self._settings.listen.rpartition(":")
-        server = self._server.process.running
+    def _are_answering(self) -> bool:
+        return all(self._is_answering(listen, part) for listen, part in self._servers.items())
+
+    def _is_answering(self, listen: str, part: _Part) -> bool:
+        host, _, port = listen.rpartition(":")
+        server = part.process.running
         # Why: another program may have the address, and nodes would show it their tokens.
         if server is None or not server.listens_at(int(port)):
             return False
@@ -342,7 +375,7 @@ class Everything:
         """What was started, for whoever did: addresses, and the file with the passwords."""
         return {
             "broker": f"http://{self._settings.listen}/v2/catalog",
-            "gateway": f"http://{self._settings.listen}/v2/keys",
+            "gateway": f"http://{self._gateway}/v2/keys",
             "store": self._settings.store,
             "credentials": str(self.credentials_file),
             "cells": [part.name for part in self._cells],
