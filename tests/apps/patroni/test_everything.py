@@ -185,7 +185,8 @@ def assert_nodes_are_kept_apart(everything: UpProcess, instance: str) -> None:
         uid = pwd.getpwnam(user).pw_uid
         assert {each.user for each in processes_of(everything, path.name)} == {uid}
         private = [
-            everything.data / name for name in ("access.toml", "credentials.json", "store/data.mdb", "server/log")
+            everything.data / name
+            for name in ("access.toml", "credentials.json", "store/data.mdb", "broker/log", "gateway/log")
         ]
         for other in folders:
             private += [other / "node.json", other / "log"]

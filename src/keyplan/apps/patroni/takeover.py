@@ -109,7 +109,9 @@ def _movable(keys: Keys, cluster: str) -> CopiedState:
     members = sorted(name.removeprefix("members/") for name in keys if name.startswith("members/"))
     leader, identifier = (keys.get(name, b"").decode(errors="replace") for name in ("leader", "initialize"))
     if not members:
-        raise RefusedError(422, f"no member of {cluster} is below /service/{cluster}/ there")
+        raise RefusedError(
+            422, f"no member of {cluster} is below /service/{cluster}/ there; v2 keys are read from http://HOST:PORT"
+        )
     if not leader or not identifier:
         raise RefusedError(422, "nobody leads it there, or it has no system identifier")
     if keys.get("failover", b"{}") not in {b"{}", b""}:
