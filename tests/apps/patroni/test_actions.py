@@ -238,7 +238,12 @@ class Busy(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def test_a_copy_that_is_made_already_is_not_cancelled_for_another_one_and_what_else_is_done_is() -> None:
+def test_a_copy_that_is_made_already_is_not_cancelled_for_another_one_and_what_else_is_done_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Members are asked through no proxy: it would get their passwords.
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     Busy.bodies = []
     with HTTPServer(("127.0.0.1", 0), Busy) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()

@@ -124,10 +124,12 @@ class BootstrapWatch:
         operation.steps[at].tries += 1
         tries = operation.steps[at].tries
         if tries < BOOTSTRAPS_MAX:
+            placed = {key.node for key, _ in broker.nodes.list(self._progress.instance)}
+            ours = [name for name in found.unfinished if name in placed]
             # Why this order: a node that goes takes `initialize` away with it, also where it is another's by then.
-            steps = [Step(kind="discard", node=name) for name in found.unfinished]
+            steps = [Step(kind="discard", node=name) for name in ours]
             steps.append(Step(kind="begin_again", mark=found.held))
-            steps += [Step(kind="add", node=str(uuid4())) for _ in found.unfinished]
+            steps += [Step(kind="add", node=str(uuid4())) for _ in ours]
             operation.steps[at:at] = steps
         broker.operations.put(self._progress.instance, operation)
         return tries

@@ -27,6 +27,8 @@ _COPYING: Final = ("reinitialize already in progress",)
 _RESTARTING: Final = ("restart already in progress",)
 _BUSY: Final = "already in progress"
 _TEXT_MAX: Final = 200
+_NO_PROXIES: Final = {"http://": None, "https://": None, "all://": None}
+"""Why: members are reached as the router reaches them, and a proxy would get their passwords."""
 _NO_SETTING: Final = "keyplan_asks_whether_it_may"
 
 
@@ -116,8 +118,8 @@ def _asked(
     log_in = httpx.BasicAuth(credentials.username, password) if password else None
     url = f"{place.scheme}://{place.netloc}{path}"
     try:
-        # Why not by the environment: members are reached as the router reaches them, and a proxy would get their passwords.
-        answer = httpx.request(method, url, json=body, auth=log_in, timeout=_SECONDS_MAX, trust_env=False)
+        with httpx.Client(timeout=_SECONDS_MAX, mounts=_NO_PROXIES) as client:
+            answer = client.request(method, url, json=body, auth=log_in)
     except httpx.HTTPError as error:
         raise PatroniRefusedError(f"its REST API does not answer: {type(error).__name__}") from error
     if is_status_told or answer.status_code in {200, 202} or any(text in answer.text for text in also):
