@@ -48,6 +48,11 @@ def guide_lines() -> tuple[str, str]:
     return asked, killed
 
 
+def kill(everything: UpProcess, *parts: str) -> None:
+    for part in parts:
+        everything.part(part).send(signal.SIGKILL)
+
+
 def leader_of(everything: UpProcess, instance: str) -> str:
     with keyplan.open(everything.ready["store"]) as store:
         return Broker(store).leaders.get(instance) or ""
@@ -259,13 +264,11 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
     query = f"service_id={service['id']}&plan_id={plan}"
     instance = "/v2/service_instances/f1"
 
-    # "provision, bind, psql", by the guide's lines; "a broker killed in the middle of a provision": another goes on; and the
-    # gateway, which nodes find their store by, is another process, and killed there, too
+    # "provision, bind, psql", by the guide's lines; "a broker killed in the middle of a provision", and a gateway: they go on
     with ThreadPoolExecutor(1) as typing:
         printed = typing.submit(everything.bash, asked)
         until(lambda: has_operation(everything, "f1"), 60, everything.logs)
-        for part in ("broker", "gateway"):
-            everything.part(part).send(signal.SIGKILL)
+        kill(everything, "broker", "gateway")
         told = printed.result().splitlines()
     assert [line for line in told if line.isupper() or line == "INSERT 0 1"] == ["CREATE TABLE", "INSERT 0 1"]
     assert sorted(line.split("\t")[5] for line in told if "\trunning\t" in line) == ["leader", "replica"]
@@ -330,8 +333,7 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
     assert psql(uri, "select count(*) from story") == "4"
 
     # kill -9 of all that is keyplan's own: clusters and connections go on, and are taken over
-    for part in ("cell1", "cell2", "cell3", "router"):
-        everything.part(part).send(signal.SIGKILL)
+    kill(everything, "cell1", "cell2", "cell3", "router")
     assert everything.tell(signal.SIGKILL) == -9
     assert writes(uri, 5)
     before = {name: processes_of(everything, name)[0] for name in (leader_of(everything, "f1"),)}
