@@ -266,6 +266,24 @@ def test_two_claims_of_one_entry_keep_the_index_unreadable_until_they_are_settle
     assert list(check(store, site)) == []
 
 
+def test_what_two_records_claim_is_named_by_a_build_that_goes_on_behind_it(store: Store) -> None:
+    site = fill(store, 300)
+    write(store, puts={b"/site/rack/a/blades/1": b'{"serial":"s00001"}'})
+
+    class KilledError(Exception):
+        pass
+
+    def killed(now: Progress) -> None:
+        if now.stage == "verifying":
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        build_index(store, site, "by_serial", progress=killed)
+    report = build_index(store, site, "by_serial")
+    assert not report.is_readable
+    assert [finding.raw_key for finding in report.contested] == [b"/site/by-serial/s00001"]
+
+
 def test_entries_that_nobody_calls_for_are_swept_before_the_index_is_readable(store: Store) -> None:
     site = fill(store, 3)
     write(store, puts={b"/site/by-serial/old": b"rack/r/blades/00001", b"/site/by-serial/gone": b"rack/q/blades/1"})

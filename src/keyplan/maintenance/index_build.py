@@ -219,9 +219,20 @@ class _Builder:
             self._told(state, batch)
         elif state.unresolved:
             self._replace(seen, self._stage(IndexStage.VERIFYING, state))
+            if len(self._contested) < min(state.unresolved, _FINDINGS_MAX):
+                self._find_contested()
             raise _ContestedError
         else:
             self._replace(seen, None, along)
+
+    def _find_contested(self) -> None:
+        """Look in the whole table for what two records claim: another builder, which may have died, has counted it."""
+        key_bytes_max = self._engine.profile.key_bytes_max
+        rest = partial(self._pace.spend, _BATCH_RECORDS_MAX, self._stops)
+        for batch, snapshot in read_batches(self._engine, self._table_range, _BATCH_RECORDS_MAX, rest=rest):
+            self._note(_entries_due(self._index, batch, Lookup(snapshot), key_bytes_max=key_bytes_max).contested)
+            if len(self._contested) == _FINDINGS_MAX:
+                return
 
     def _require_own_entries(self) -> None:
         """Compare an index that somebody else made readable with the records, as this definition has it.
@@ -300,10 +311,13 @@ class _Builder:
                 self._pace.committed()
                 self._entries_written += len(commit.mutations)
         self._unfit += len(due.unfit)
-        for finding in due.contested:
+        self._note(due.contested)
+        return [len(due.contested)]
+
+    def _note(self, contested: Sequence[Finding]) -> None:
+        for finding in contested:
             if len(self._contested) < _FINDINGS_MAX:
                 self._contested[finding.raw_key] = finding
-        return [len(due.contested)]
 
     def _remove_strangers(self, batch: Sequence[Entry]) -> int:
         """Remove entries that no record calls for; return how many could not be."""
