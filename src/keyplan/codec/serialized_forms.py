@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import is_dataclass
+from functools import cached_property
 from typing import Any, Final, TypeVar, get_origin, is_typeddict
 
 import msgspec
@@ -95,11 +96,16 @@ class _SerializedForm(ValueForm[V]):
 
     def describe(self) -> dict[str, Any]:
         description = {"form": self.code, "type": type_name(self._value_type)}
+        return description if self._schema is None else description | {"schema": _copied(self._schema)}
+
+    @cached_property
+    def _schema(self) -> dict[str, Any] | None:
+        # Why once: layouts are described again and again, and a walk through a class takes a millisecond.
         try:
-            return description | {"schema": value_schema(self._value_type)}
+            return value_schema(self._value_type)
         except TypeError:
             # Why: a type may be readable through hooks of its own, and yet have no schema.
-            return description
+            return None
 
 
 class JsonForm(_SerializedForm[V]):
@@ -123,6 +129,13 @@ class MsgpackForm(_SerializedForm[V]):
 
     def __init__(self, value_type: Any, *, is_sorted: bool = True) -> None:
         super().__init__(value_type, msgspec.msgpack.Encoder, msgspec.msgpack.Decoder, is_sorted=is_sorted)
+
+
+def _copied(schema: Any) -> Any:
+    """The dicts and lists of a schema anew, for who changes them. Why not copy.deepcopy: it takes as long as the walk."""
+    if isinstance(schema, dict):
+        return {name: _copied(part) for name, part in schema.items()}
+    return list(map(_copied, schema)) if isinstance(schema, list) else schema
 
 
 def _is_record_class(value_type: Any) -> bool:

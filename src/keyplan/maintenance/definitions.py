@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from typing import Final
+from weakref import WeakKeyDictionary
 
 from keyplan.layout import BoundIndex, BoundLayout, canonical_description
 
@@ -18,7 +20,18 @@ def table_definition(layout: BoundLayout, table: str) -> str:
     return _definition(layout, table, root=b"")
 
 
+_known: Final = WeakKeyDictionary[BoundLayout, dict[tuple[object, ...], str]]()
+"""Why kept: a migration asks at each of its steps, and to describe a layout takes a millisecond."""
+
+
 def _definition(layout: BoundLayout, *names: str, root: bytes | None = None) -> str:
+    known = _known.setdefault(layout, {})
+    if (names, root) not in known:
+        known[names, root] = _made(layout, names, root)
+    return known[names, root]
+
+
+def _made(layout: BoundLayout, names: tuple[str, ...], root: bytes | None) -> str:
     described = json.loads(canonical_description(layout.spec))
     items = [item for item in described["items"] if item["name"] in names]
     text = json.dumps([described["keys"], items], sort_keys=True, separators=(",", ":")).encode()
