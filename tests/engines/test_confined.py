@@ -20,9 +20,10 @@ from keyplan.engine import (
     Put,
     Reach,
     Snapshot,
-    open_engine,
 )
 from keyplan.engine.confined_reads import ConfinedSnapshot
+from keyplan.engine.lmdb import LmdbEngine, LmdbOptions
+from keyplan.engine.lmdb.options import Durability
 from keyplan.testing.engine_suite import EngineSuite
 from keyplan.testing.faults import FakeClock
 
@@ -62,10 +63,18 @@ class TestConfinedToEverythingOfLmdb(EngineSuite):
         return f"lmdb:{tmp_path}/store?durability=none"
 
     @pytest.fixture
-    def engine(self, other_process_url: str) -> Iterator[Engine]:
-        inner = open_engine(other_process_url)
+    def clock(self) -> FakeClock:
+        return FakeClock()
+
+    @pytest.fixture
+    def engine(self, tmp_path: Path, clock: FakeClock) -> Iterator[Engine]:
+        inner = LmdbEngine(tmp_path / "store", LmdbOptions(durability=Durability.NONE, clock=clock))
         with ConfinedEngine(inner, Reach.everything, outside=Outside.ABSENT) as engine:
             yield engine
+
+    @pytest.fixture
+    def pass_time(self, clock: FakeClock) -> Callable[[float], None]:
+        return clock.advance
 
 
 @pytest.mark.engine

@@ -266,6 +266,7 @@ def test_the_confined_engine_keeps_to_its_reach(case: str) -> None:
     CASES[case]()
 
 
+@pytest.mark.usefixtures("brief_failures")
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_check_that_is_taken_out_is_missed(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant, cases = MUTANTS[mutant]

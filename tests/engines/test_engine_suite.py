@@ -181,6 +181,7 @@ class LoadsOverWhatIsThere(WrappedEngine):
         return self.inner.load(pairs)
 
 
+@pytest.mark.usefixtures("brief_failures")
 @pytest.mark.parametrize(
     ("broken", "test"),
     [

@@ -55,6 +55,7 @@ def test_the_right_engine_passes(test: str) -> None:
     run(test)
 
 
+@pytest.mark.usefixtures("brief_failures")
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_suite_refuses(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant, tests = MUTANTS[mutant]

@@ -153,6 +153,7 @@ def test_a_stale_handle_is_told(case: str, place: str) -> None:
     CASES[case](place)
 
 
+@pytest.mark.usefixtures("brief_failures")
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_look_that_is_taken_out_is_missed(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant, case, places = MUTANTS[mutant]

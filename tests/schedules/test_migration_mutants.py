@@ -28,6 +28,7 @@ def noticed_by(mutant: Mutant) -> str | None:
     return None
 
 
+@pytest.mark.usefixtures("brief_failures")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_fault_of_migrations_is_noticed(name: str) -> None:

@@ -29,6 +29,7 @@ def kinds() -> dict[GuardKind, list[Line]]:
 ORIGINS = ("maintenance.index_build", "maintenance.index_states", "maintenance.repair")
 
 
+@pytest.mark.usefixtures("brief_failures")
 @pytest.mark.slow
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_no_guard_of_maintenance_can_be_left_out(origin: str) -> None:
