@@ -1,6 +1,5 @@
 """A command that is run contained leaves nothing running: not in another session or environment, not when it is interrupted."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -8,6 +7,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
+from tests.processes import is_running
 
 ROOT: Final = Path(__file__).parents[2]
 SECONDS_MAX: Final = 100
@@ -40,15 +41,6 @@ def contained(program: str, folder: Path, *more: str, **options: object) -> "sub
     words = [sys.executable, str(ROOT / "scripts" / "contained.py"), "--grace-seconds=3600", sys.executable, "-c"]
     whole = f"STRAY = {STRAY!r}\n{STARTING}{program}"
     return subprocess.Popen([*words, whole, str(folder / "stray"), *more], stdout=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload, no-any-return]  # options are those of Popen
-
-
-def is_running(process: int) -> bool:
-    """Tell whether a process is there."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def stray_of(folder: Path) -> int:
