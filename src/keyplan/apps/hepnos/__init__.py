@@ -37,6 +37,7 @@ from keyplan.apps.hepnos.layout import (
 # Why: `keyplan lint` and the map of layouts must not import numpy, which takes longer than they do.
 if TYPE_CHECKING:
     from keyplan.apps.hepnos import aio
+    from keyplan.apps.hepnos.analysis import Branches, to_dask_awkward, to_nano_events
     from keyplan.apps.hepnos.batch import AsyncEngine, BatchStatistics, WriteBatch
     from keyplan.apps.hepnos.bulk import Created, create_events, create_items, load_products, store_products
     from keyplan.apps.hepnos.collection import Collection, Collections, Related
@@ -101,6 +102,7 @@ __all__ = [
     "AsyncEngine",
     "BatchError",
     "BatchStatistics",
+    "Branches",
     "Collection",
     "Collections",
     "Container",
@@ -180,12 +182,15 @@ __all__ = [
     "store_products",
     "store_table",
     "to_awkward",
+    "to_dask_awkward",
+    "to_nano_events",
     "type_named",
     "type_of_value",
     "vector",
 ]
 
 _MODULES: Final = {
+    "analysis": ("Branches", "to_dask_awkward", "to_nano_events"),
     "batch": ("AsyncEngine", "BatchStatistics", "WriteBatch"),
     "bulk": (*("Created", "create_events", "create_items", "load_products", "store_products"),),
     "collection": ("Collection", "Collections", "Related"),

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from keyplan.apps.hepnos.column_types import column_type
 from keyplan.apps.hepnos.dataset_ref import DataSetRef
 from keyplan.apps.hepnos.errors import MissingError
 from keyplan.apps.hepnos.event_lists import EventLists, event_lists
@@ -215,6 +216,46 @@ class Collection:
         self._check_lengths(chosen, lists)
         rows = arrays.records({name: each.rows for name, each in zip(chosen, lists, strict=True)})
         return arrays.listed(lists[0]._replace(rows=rows))
+
+    def filled(self, columns: Sequence[str], *, is_column: bool = False) -> Any:
+        """Return columns as records, or one column by itself; an event without a product of the table has an empty list.
+
+        Raises InvalidInputError for single values that an event has none of, and as `array`.
+        """
+        arrays = arrays_module()
+        lists = self._reader.lists([self._fields[name] for name in columns])
+        found = {
+            name: arrays.single(each) if self.is_single(name) else arrays.listed(each, is_filled=True)
+            for name, each in zip(columns, lists, strict=True)
+        }
+        for name, each in zip(columns, lists, strict=True):
+            if self.is_single(name) and not np.diff(each.offsets).all():
+                event = " ".join(map(str, self.events[int(np.diff(each.offsets).argmin())].tolist()))
+                problem = f"event {event} has no {name or self.name}: choose events that have it, or leave it out"
+                raise InvalidInputError(source=self.name, problem=problem)
+        if is_column or list(columns) == [""]:
+            return found[columns[0]]
+        if any(self.is_single(name) for name in columns):
+            return arrays.of_events(found)
+        self._check_lengths(columns, lists)
+        rows = arrays.records({name: each.rows for name, each in zip(columns, lists, strict=True)})
+        return arrays.listed(lists[0]._replace(rows=rows), is_filled=True)
+
+    def is_single(self, name: str) -> bool:
+        """Tell whether a column has one value for each event."""
+        return self._is_single(self._fields[name])
+
+    def has_type(self, name: str) -> bool:
+        """Tell whether one type holds the column in all versions of its table."""
+        return column_type(self._fields[name].type_name) is not None
+
+    def branch_of(self, name: str) -> str:
+        """Return what a file of this kind calls a column."""
+        field = self._fields[name]
+        if field.is_single or not field.column:
+            return field.path
+        template, _ = self.collections.schema.branch_names
+        return template.format(table=field.table.key, column=field.column)
 
     def rows(self, columns: Sequence[str] | None = None, exclude: Sequence[str] = ()) -> TableRows:
         """Return the same as the rows of all events that have it, one after the other. Raises as `array`."""

@@ -27,9 +27,12 @@ __all__ = [
 Numbers = npt.NDArray[np.int64]
 
 
-def listed(lists: EventLists) -> Any:
-    """Return a list for each event, and nothing for events that have no product: no option where all have one."""
-    if lists.is_there.all():
+def listed(lists: EventLists, *, is_filled: bool = False) -> Any:
+    """Return a list for each event, and nothing for events that have no product: no option where all have one.
+
+    With `is_filled` such events have an empty list.
+    """
+    if is_filled or lists.is_there.all():
         content = ak.to_layout(from_rows(lists.rows))
         offsets: Any = lists.offsets
         return ak.Array(ak.contents.ListOffsetArray(ak.index.Index64(offsets), content))
