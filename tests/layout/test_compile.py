@@ -183,6 +183,43 @@ def test_compiled_functions_agree_with_the_codecs_one_by_one(case: tuple[Templat
     assert keys.decode(raw) == values
 
 
+@given(_template_and_values(), st.binary(max_size=40), st.booleans())
+def test_the_last_field_alone_is_what_the_whole_key_says(
+    case: tuple[Template, tuple[object, ...]],
+    other: bytes,
+    has_tail: bool,  # noqa: FBT001
+) -> None:
+    template, values = case
+    if has_tail:
+        template = Template((*template.parts, Literal(b"!")), template.is_text)
+    keys = compile_keys(template, KeyShape("tuple", is_scalar=False, make=lambda *fields: fields))
+    listed, raw = keys.listed(values[:-1]), keys.encode(values)
+    if listed.last is None:
+        assert template.fields[-1].element.width is None or not listed.is_exact
+        return
+    for candidate in (raw, raw + other, raw[:-1], raw[:-1] + other, listed.start + other):
+        whole: Any = listed.read(candidate) if candidate.startswith(listed.start) else None
+        assert not candidate.startswith(listed.start) or listed.last(candidate) == (whole and whole[-1])
+
+
+def test_the_last_field_is_read_alone_where_nothing_else_is_open() -> None:
+    keys = compile_keys(
+        template_of_source("/{site:text}/{uuid:hex_uuid}/x", is_text=True),
+        KeyShape("tuple", is_scalar=False, make=lambda *fields: fields),
+    )
+    raw = keys.encode(("berne", LAST_UUID))
+    for listed in (keys.listed(("berne",)), keys.listed(("berne",), at_least=UUID(int=1), below=LAST_UUID)):
+        assert listed.last is not None
+        assert listed.last(raw) == LAST_UUID
+        assert [listed.last(one) for one in (raw[:-1], raw + b"x", raw.replace(b"f", b"F"), raw[:-2] + b"/y")] == [
+            None
+        ] * 4
+    assert keys.listed(()).last is None
+    assert keys.listed((), starts_with="b").last is None
+    assert keys.listed(("berne", LAST_UUID)).last is None
+    assert BLADES.listed(("r1",)).last is None, "decimals are of any length"
+
+
 @given(st.binary(max_size=30))
 def test_decoding_never_fails(raw: bytes) -> None:
     for keys in (BLADES, RUNS, DATASETS):

@@ -16,7 +16,7 @@ from keyplan.codec import ANY_BYTE, Bytes, Choice, Element, Language, Limited, R
 from keyplan.errors import InvalidKeyError
 from keyplan.layout.exact import exact_decoder
 from keyplan.layout.generated import REFUSALS, generated_function, is_struct, key_expression
-from keyplan.layout.listed import ListedKeys, exact_places, reader_of
+from keyplan.layout.listed import LastField, ListedKeys, exact_places, reader_of
 from keyplan.layout.prefixes import KeyPrefix, element_named, encoded_field
 from keyplan.layout.spec import KeyShape, fields_as_they_are
 from keyplan.layout.template import Field, Literal, Template, encoded_part
@@ -59,7 +59,10 @@ class CompiledKeys:
         count = len(prefix)
         # Why one more: what a field starts with is in the range of another value's when that ends before it.
         if self._exact_places[count if starts_with is None else count + 1]:
-            return ListedKeys(start, end, self.decode, is_exact=True)
+            last = None
+            if self._last is not None and count + 1 == len(self.template.fields) and starts_with is None:
+                last = self._last.reader(len(start) - (0 if at_least is None else self._last.width))
+            return ListedKeys(start, end, self.decode, is_exact=True, last=last)
         fields = self.template.fields
         started = b"" if starts_with is None else fields[count].element.encode_start(starts_with)
         spelled = tuple(field.element.encode(value) for field, value in zip(fields, prefix, strict=False))
@@ -96,6 +99,10 @@ class CompiledKeys:
     @cached_property
     def _exact_places(self) -> tuple[bool, ...]:
         return exact_places(self.template)
+
+    @cached_property
+    def _last(self) -> LastField | None:
+        return LastField.of(self.template)
 
     @cached_property
     def _prefixes(self) -> tuple[KeyPrefix, ...]:

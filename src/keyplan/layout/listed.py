@@ -7,14 +7,16 @@ once for each template, that function is the template's decoder itself, and noth
 """
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgspec
 
-from keyplan.codec import ANY_BYTE, alphabet_of, byte_class, is_self_delimiting
+from keyplan.codec import ANY_BYTE, Element, alphabet_of, byte_class, is_self_delimiting
+from keyplan.errors import InvalidKeyError
 from keyplan.layout.spec import KeyShape
 from keyplan.layout.template import Field, Literal, Template
 
-__all__ = ["ListedKeys", "exact_places", "reader_of"]
+__all__ = ["LastField", "ListedKeys", "exact_places", "reader_of"]
 
 Decode = Callable[[bytes], object | None]
 
@@ -25,6 +27,7 @@ class ListedKeys(msgspec.Struct, frozen=True, eq=False):
     They stand between `start` and `end` (exclusive; None: to the end of all keys). `read` gives the key for the bytes of one
     in the range, None for all other bytes there, and never raises. `is_exact`: all keys of the template in the range are.
     `compared` is what `read` compares keys with, spelled: lists of one range may differ in it. It is empty when that is exact.
+    `last`, where an exact range leaves nothing open but a last field of fixed width, gives that field alone, as `read` would.
     """
 
     start: bytes
@@ -32,6 +35,44 @@ class ListedKeys(msgspec.Struct, frozen=True, eq=False):
     read: Decode
     is_exact: bool
     compared: tuple[bytes, ...] = ()
+    last: Decode | None = None
+
+
+class LastField(NamedTuple):
+    """The last field of a template, of fixed width, that nothing is derived from. Only the literal `tail` follows it."""
+
+    element: Element[Any]
+    width: int
+    tail: bytes
+
+    @classmethod
+    def of(cls, template: Template) -> "LastField | None":
+        """Return the last field of a template, if it is such a one."""
+        if not template.fields:
+            return None
+        field = template.fields[-1]
+        width, behind = field.element.width, template.parts[template.parts.index(field) + 1 :]
+        derived = (part for part in template.parts if isinstance(part, Field) and part.is_derived)
+        if width is None or any(part in behind or part.name == field.name for part in derived):
+            return None
+        return cls(field.element, width, b"".join(part.raw for part in behind if isinstance(part, Literal)))
+
+    def reader(self, begin: int) -> Decode:
+        """Return what gives the field of a key whose bytes before `begin` are known; None for bytes that are no such key."""
+        decode, tail = self.element.decode, self.tail
+        end = begin + self.width
+        size = end + len(tail)
+
+        def read(raw_key: bytes) -> object | None:
+            if len(raw_key) != size or not raw_key.endswith(tail):
+                return None
+            try:
+                value: object = decode(raw_key[begin:end])
+            except InvalidKeyError:
+                return None
+            return value
+
+        return read
 
 
 def exact_places(template: Template) -> tuple[bool, ...]:

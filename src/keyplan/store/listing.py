@@ -68,13 +68,14 @@ class Listing(msgspec.Struct, frozen=True, eq=False):
 
     They stand in `range`. `read` gives the key for the bytes of one, and None for everything else that stands there: keys of
     other items, and of this one with other values. `is_exact`: there are none of the latter. `compared` tells lists apart that
-    have one range.
+    have one range. `last`, if there is one, gives the last field alone.
     """
 
     range: KeyRange
     read: Callable[[bytes], object | None]
     is_exact: bool
     compared: tuple[bytes, ...]
+    last: Callable[[bytes], object | None] | None
 
     @property
     def digest(self) -> str:
@@ -92,7 +93,7 @@ def listing(
 ) -> Listing:
     """Return what a list with these arguments reads. Raises InvalidKeyError."""
     listed = item.keys.listed(prefix, starts_with=starts_with, at_least=at_least, below=below)
-    return Listing(KeyRange(listed.start, listed.end), listed.read, listed.is_exact, listed.compared)
+    return Listing(KeyRange(listed.start, listed.end), listed.read, listed.is_exact, listed.compared, listed.last)
 
 
 # ---- page tokens ------------------------------------------------------------------------------------------------------

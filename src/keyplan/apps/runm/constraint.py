@@ -1,6 +1,7 @@
 """What an ObjectFilter asks for, expanded against the partitions and types that there are."""
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from keyplan.apps.runm.session import Caller
 __all__ = ["Constraint", "constraints_of", "digits_of", "range_of_digits"]
 
 _NO_UUID: Final = UUID(int=0)
+_ITEM: Final = attrgetter("key", "value")
 
 
 class _Properties(NamedTuple):
@@ -29,7 +31,7 @@ class _Properties(NamedTuple):
     def hold(self, message: Any) -> bool:
         if self is _ANY_PROPERTIES:
             return True
-        items = {(one.key, one.value) for one in message.properties}
+        items = set(map(_ITEM, message.properties))
         if not (
             self.require_items <= items
             and self.forbid_items.isdisjoint(items)
