@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any, Final
@@ -65,19 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _measured(kind: str, server: tuple[int, str], clients: list[int], first: int, count: int, calls: int) -> str:
     pid, address = server
     asking = [
-        subprocess.Popen(  # noqa: S603  # Why: our own words.
-            [
-                sys.executable,
-                "-m",
-                "benchmarks.runm_cpu",
-                "--call",
-                f"{kind}:{address}:{first + number * calls}:{calls}",
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            preexec_fn=lambda: os.sched_setaffinity(0, clients),  # noqa: PLW1509  # Why: nothing else runs here yet.
-        )
+        _started(clients, "-m", "benchmarks.runm_cpu", "--call", f"{kind}:{address}:{first + number * calls}:{calls}")
         for number in range(count)
     ]
     for one in asking:
@@ -99,6 +88,16 @@ def _measured(kind: str, server: tuple[int, str], clients: list[int], first: int
     return f"{kind} {used / made * 1e6:.0f} us {made / seconds:,.0f}/s"
 
 
+def _started(processors: list[int], *words: str) -> "subprocess.Popen[str]":
+    """A process of this interpreter, on some processors."""
+    process = subprocess.Popen(  # noqa: S603  # Why: the words are this module's own; none comes from outside.
+        [sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    # Why from outside, and at once: it has no threads yet, and those that it starts are where it is.
+    os.sched_setaffinity(process.pid, processors)
+    return process
+
+
 def _line(process: "subprocess.Popen[str]") -> None:
     assert process.stdout is not None
     assert process.stdout.readline(), "a client has failed"
@@ -110,17 +109,13 @@ def _client(kind: str, address: str, first_text: str, calls_text: str) -> int:
     host, _, port = address.rpartition(":")
     with ExitStack() as stack:
         workers = stack.enter_context(ThreadPoolExecutor(_IN_FLIGHT))
-        call: Callable[[int], object]
         if kind == "echo":
             channel = stack.enter_context(grpc.insecure_channel(address))
             echo: Any = channel.unary_unary("/echo/call", request_serializer=bytes, response_deserializer=bytes)
-            call = lambda _: echo(b"")  # noqa: E731
+            call = partial(_echo, echo)
         else:
             client = stack.enter_context(RunmClient(Connection(host, int(port), "bench", PROJECT, PARTITION.hex)))
-            if kind == "get":
-                call = lambda number: client.metadata.object_get_by_uuid(uuid=object_uuid(number % _SIZE).hex)  # noqa: E731
-            else:
-                call = lambda number: client.metadata.object_create(object=given_object(_SIZE + number))  # noqa: E731
+            call = partial(_get if kind == "get" else _create, client)
         if kind != "create":
             list(workers.map(call, range(4 * _IN_FLIGHT)))
         print("ready", flush=True)
@@ -130,15 +125,22 @@ def _client(kind: str, address: str, first_text: str, calls_text: str) -> int:
     return 0
 
 
+def _echo(echo: Callable[[bytes], object], _number: int) -> object:
+    return echo(b"")
+
+
+def _get(client: RunmClient, number: int) -> object:
+    return client.metadata.object_get_by_uuid(uuid=object_uuid(number % _SIZE).hex)
+
+
+def _create(client: RunmClient, number: int) -> object:
+    return client.metadata.object_create(object=given_object(_SIZE + number))
+
+
 @contextmanager
 def _server(processors: list[int], *words: str) -> Iterator[tuple[int, str]]:
     """A server process on some processors; gives its id and address."""
-    with subprocess.Popen(  # noqa: S603  # Why: our own words.
-        [sys.executable, *words],
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, processors),  # noqa: PLW1509  # Why: as above.
-    ) as process:
+    with _started(processors, *words) as process:
         assert process.stdout is not None
         try:
             yield process.pid, process.stdout.readline().strip()
