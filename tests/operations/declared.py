@@ -5,6 +5,7 @@ from typing import Final
 
 from keyplan.apps.cloudchamber.service import RESOURCES
 from keyplan.apps.hepnos.operations import DatabaseOperations
+from keyplan.apps.hepnos.queue_operations import QueueOperations
 from keyplan.apps.patroni.admin_routes import Administration
 from keyplan.apps.patroni.osb_routes import ServiceBroker
 from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
@@ -25,7 +26,7 @@ INTERFACES: Final[Mapping[str, tuple[type, ...]]] = {
     "etcd-v3": (GatewayCalls,),
     "cloudchamber": tuple(RESOURCES),
     "patroni-broker": (ServiceBroker, Administration),
-    "hepnos": (DatabaseOperations,),
+    "hepnos": (DatabaseOperations, QueueOperations),
     "runm": (MetadataOperations, ApiOperations),
 }
 

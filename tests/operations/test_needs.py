@@ -53,6 +53,8 @@ OPEN = {
     ),
     *("exploreRawKeys", "exploreLive", "exploreRawLive", "streamChanges", "streamRawChanges"),
     *("listHepnosDatabases", "getHepnosValues", "listHepnosKeys", "countHepnosKeys", "putHepnosPairs", "commitHepnos"),
+    *("listHepnosQueues", "createHepnosQueue", "destroyHepnosQueue", "enterHepnosQueue", "leaveHepnosQueue"),
+    *("putHepnosItem", "takeHepnosItem", "settleHepnosItem", "lookAtHepnosQueue"),
     # Leases and history are the caller's own.
     *("grantEtcdLease", "keepEtcdLeaseAlive", "revokeEtcdLease", "getEtcdLeaseTimeToLive", "compactEtcd"),
 }

@@ -90,6 +90,11 @@ def hepnos(operation: str, verb: str, *columns: list[bytes]) -> Row:
     return Row(operation, "POST", f"/hepnos/databases/runs/0/{verb}", "runs/0", options)
 
 
+def queue(operation: str, verb: str, *words: bytes) -> Row:
+    options = {"content": pack([b"q", b"int64", *words]), "headers": {"Content-Type": PACKED}}
+    return Row(operation, "POST", f"/hepnos/queues/{verb}", "queues/q", options)
+
+
 FEIGNED = "/f,/g..h\\x00"
 """A key that looks like two keys, a range and a byte."""
 
@@ -198,6 +203,13 @@ ROWS: dict[str, list[Row]] = {
     "hepnos": [
         hepnos("putHepnosPairs", "put", [b"k" * 24], []),
         hepnos("commitHepnos", "commit", [], [], [], [b"k" * 24], [], [], [], []),
+        queue("createHepnosQueue", "create", b"0"),
+        queue("enterHepnosQueue", "enter", b"1"),
+        queue("putHepnosItem", "put", b"1", b"an item"),
+        queue("takeHepnosItem", "take", b"a taker", b"1000"),
+        queue("settleHepnosItem", "settle", b"0", b"a taker", b"1"),
+        queue("leaveHepnosQueue", "leave", b"1"),
+        queue("destroyHepnosQueue", "destroy"),
     ],
 }
 
@@ -287,9 +299,10 @@ def test_each_change_of_a_service_has_its_lines(served: Served, service: str) ->
         assert begun.request == ended.request == answer.headers["x-request-id"]
         assert (begun.code, ended.code, begun.revisions) == ("", row.code, ())
         # Why between: a broker that is served beside renews its claim.
-        assert all(before < revision <= after for revision in ended.revisions), row.operation
+        is_own = service == "hepnos"  # Why: its queues are in a database of its own.
+        assert is_own or all(before < revision <= after for revision in ended.revisions), row.operation
         commits += len(ended.revisions)
-    assert (commits > 0) is (service not in {"explorer", "hepnos"}), "one only discloses, one's databases count none"
+    assert (commits > 0) is (service != "explorer"), "one only discloses"
     # What is in no subject stands nowhere.
     assert b"secret" not in served.log.read_bytes()
     assert ADMIN[1].encode() not in served.log.read_bytes()

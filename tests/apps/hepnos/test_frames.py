@@ -146,7 +146,7 @@ def test_any_bytes_are_answered_or_told_and_end_nothing_but_their_connection(
 def test_a_failure_is_what_it_is_over_http(server: HepnosServer, raw: RawFrames) -> None:
     where_bytes, _ = body(server, PUT, keys=[], values=[])
     told = [
-        raw.ask(15),
+        raw.ask(18),
         raw.ask(GET, b"short"),
         raw.ask(GET, b"\x09" + bytes(15), pack([b"x"])),
         raw.ask(GET, *body(server, GET, keys=[b"x"]), number=9),

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from subprocess import PIPE, Popen
 from threading import Thread
@@ -9,11 +10,16 @@ from threading import Thread
 import pytest
 
 from keyplan.apps import hepnos
+from keyplan.apps.hepnos.queue_records import QueueKey
 from keyplan.apps.hepnos.queues import StoredQueues
+from keyplan.apps.hepnos.remote_frames import transport_to
+from keyplan.apps.hepnos.remote_queues import RemoteQueues
 from keyplan.engine import open_engine
-from keyplan.errors import AlreadyExistsError, InvalidInputError
+from keyplan.errors import AccessDeniedError, AlreadyExistsError, InvalidInputError
+from keyplan.server import PolicyAccess
 from keyplan.store import Store
 from keyplan.testing.faults import FakeClock
+from tests.apps.hepnos.served import HepnosServer
 
 Opened = Callable[..., hepnos.DataStore]
 
@@ -202,6 +208,59 @@ def test_a_queue_that_is_destroyed_takes_along_what_somebody_has(held: hepnos.Qu
     with pytest.raises(hepnos.ItemLostError):
         item.give_back()
     assert held.open("q", int).get(0) is None
+
+
+@pytest.mark.parametrize("frames", ["true", "false"])
+def test_producers_and_consumers_of_a_server_have_the_same_queues(frames: str) -> None:
+    with HepnosServer({"store": "memory:", "frames": frames}) as server, hepnos.open(server.url) as here:
+        queues = here.queues
+        for story in (
+            test_a_queue_is_made_once_for_each_name_and_type,
+            test_only_producers_put_and_only_the_right_type,
+        ):
+            story(queues)
+            for name, kind in queues.names():
+                queues.destroy(name, kind)
+        queues.create("q", str, volatile=True)
+        with hepnos.open(server.url) as there:
+            with queues.open("q", str, mode="producer") as producer:
+                for item in "abc":
+                    producer.put(item)
+            consumer = there.queues.open("q", str)
+            dead = queues.open("q", str).take(0, lease_seconds=0.2)
+            assert dead is not None
+            assert [consumer.get(), consumer.get(), consumer.get(), consumer.get()] == ["b", "c", "a", None]
+            with pytest.raises(hepnos.ItemLostError):
+                dead.acknowledge()
+            queues.destroy("q", str)
+            assert consumer.get() is None
+        with pytest.raises(InvalidInputError, match="more than 0 and at most"):
+            RemoteQueues(transport_to(server.url, token=None)).take(QueueKey("q", "str"), "t", 1e9)
+
+
+def test_a_caller_has_the_queues_of_what_they_are_granted(tmp_path: Path) -> None:
+    granted = {"a": ("read", "write", ""), "o": ("read", "write", "nova/"), "r": ("read", "nova/")}
+    text = "".join(
+        f'[principals.{who}]\ntokens = ["sha256:{sha256((who * 40).encode()).hexdigest()}"]\n'
+        + "".join(f'{act} = ["prefix:hepnos/queues/{prefix}"]\n' for act in acts)
+        for who, (*acts, prefix) in granted.items()
+    )
+    file = tmp_path / "access.toml"
+    file.touch(0o600)
+    file.write_text(text)
+    with HepnosServer({"store": "memory:"}, access=PolicyAccess.of_file(file)) as server:
+        queues = {who: hepnos.Queues(RemoteQueues(transport_to(server.url, token=who * 40))) for who in "aor"}
+        for name in ("nova", "dune"):
+            queues["a"].create(name, int)
+        with queues["o"].open("nova", int, mode="producer") as producer:
+            producer.put(1)
+        assert {who: [name for name, _ in own.names()] for who, own in queues.items()} == {
+            "a": ["dune", "nova"], "o": ["nova"], "r": ["nova"]
+        }  # fmt: skip
+        for who, name in (("r", "nova"), ("o", "dune")):
+            with pytest.raises(AccessDeniedError):
+                queues[who].open(name, int)
+        assert queues["a"].open("nova", int).get(0) == 1
 
 
 KILLED = """

@@ -100,7 +100,7 @@ class Address:
     def queues(self) -> Engine:
         """Open the database of queues, with a history, so that it can be watched. Raises InvalidInputError: it has no URL."""
         if not self.url or self.is_server:
-            problem = "a store of a server, or given by the URLs of its databases, has no queues"
+            problem = "a store that is given by the URLs of its databases has no queues"
             raise InvalidInputError(source="queues", problem=problem)
         url, keyspace = keyspace_in(self.url)
         if keyspace is not None:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.operations import COLUMNS_BYTES_MAX, MODES, DatabaseOperations
+from keyplan.apps.hepnos.queue_operations import QueueOperations
 from keyplan.errors import InvalidInputError
 from keyplan.operations import Operation, operations_of
 
@@ -74,6 +75,15 @@ class FrameKind(IntEnum):
     COUNT = 4
     PUT = 5
     COMMIT = 6
+    QUEUES = 7
+    CREATE_QUEUE = 8
+    DESTROY_QUEUE = 9
+    ENTER_QUEUE = 10
+    LEAVE_QUEUE = 11
+    PUT_ITEM = 12
+    TAKE_ITEM = 13
+    SETTLE_ITEM = 14
+    LOOK_AT_QUEUE = 15
     CANCEL = 16
     CREDIT = 17
     ANSWER = 32
@@ -95,12 +105,22 @@ _METHODS: Final = {
     FrameKind.COUNT: "count",
     FrameKind.PUT: "put",
     FrameKind.COMMIT: "commit",
+    FrameKind.QUEUES: "queue_names",
+    FrameKind.CREATE_QUEUE: "create_queue",
+    FrameKind.DESTROY_QUEUE: "destroy_queue",
+    FrameKind.ENTER_QUEUE: "enter_queue",
+    FrameKind.LEAVE_QUEUE: "leave_queue",
+    FrameKind.PUT_ITEM: "put_item",
+    FrameKind.TAKE_ITEM: "take_item",
+    FrameKind.SETTLE_ITEM: "settle_item",
+    FrameKind.LOOK_AT_QUEUE: "look_at_queue",
 }
+_DECLARED: Final = {**operations_of(DatabaseOperations), **operations_of(QueueOperations)}
 
-OPERATIONS: Final[Mapping[int, Operation]] = {
-    int(kind): operations_of(DatabaseOperations)[name] for kind, name in _METHODS.items()
-}
+OPERATIONS: Final[Mapping[int, Operation]] = {int(kind): _DECLARED[name] for kind, name in _METHODS.items()}
 """The operations by the kind of their frames."""
+
+_QUEUES: Final = frozenset(operations_of(QueueOperations))
 
 _KIND_OF: Final = {operation.attribute: kind for kind, operation in OPERATIONS.items()}
 
@@ -151,6 +171,8 @@ def request_body(
     """Return the body of a request, in parts. `arguments` are those of the operation, `ring` the sum of 8 bytes."""
     if operation.body is None:
         return ()
+    if not _is_placed(operation):
+        return (operation.body.write(arguments),)
     option = 0
     if operation.attribute == "page":
         option = _REVERSE * arguments.get("reverse", False) | _VALUES * arguments.get("values", False)
@@ -158,6 +180,11 @@ def request_body(
         option = MODES.index(arguments.get("mode", MODES[0]))
     where = _WHERE.pack(_NUMBERS[arguments["kind"]], option, parts, arguments.get("limit", 0), ring)
     return where, operation.body.write(arguments)
+
+
+def _is_placed(operation: Operation) -> bool:
+    """Tell whether an operation is on a database, and not on a queue."""
+    return operation.attribute not in _QUEUES
 
 
 def check_request(found: Frame, body_bytes: int, *, behind: int) -> None:
@@ -174,13 +201,15 @@ def check_request(found: Frame, body_bytes: int, *, behind: int) -> None:
 
 def parts_ahead(found: Frame) -> int:
     """Return how many parts of its answer a request lets be sent ahead; 0: it is one whole."""
-    return found.body[_PARTS_AT] if len(found.body) >= _WHERE.size else 0
+    return found.body[_PARTS_AT] if found.kind <= FrameKind.COMMIT and len(found.body) >= _WHERE.size else 0
 
 
 def read_where(operation: Operation, found: Frame) -> tuple[Where, bytes | None]:
     """Return where and how a request is on, and its columns, if it has any. Raises InvalidInputError."""
     if operation.body is None:
         return Where({}, 0), None
+    if not _is_placed(operation):
+        return Where({}, 0), found.body
     if len(found.body) < _WHERE.size:
         raise InvalidInputError(
             source="frame", problem=f"a request begins with {_WHERE.size} bytes: which database, and how"

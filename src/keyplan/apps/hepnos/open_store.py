@@ -12,6 +12,8 @@ from keyplan.apps.hepnos.databases import Address, Databases
 from keyplan.apps.hepnos.prefetch import Prefetcher
 from keyplan.apps.hepnos.queues import Queues, StoredQueues
 from keyplan.apps.hepnos.references import Ref
+from keyplan.apps.hepnos.remote_frames import transport_to
+from keyplan.apps.hepnos.remote_queues import RemoteQueues
 from keyplan.engine import open_engine
 from keyplan.store import Store
 
@@ -25,7 +27,7 @@ class OpenStore(StoreAccess):
         super().__init__(databases)
         self._lock = Lock()
         self._queues: Queues | None = None
-        self._stored_queues: StoredQueues | None = None
+        self._queue_home: RemoteQueues | StoredQueues | None = None
 
     @property
     def address(self) -> Address:
@@ -60,11 +62,17 @@ class OpenStore(StoreAccess):
 
     @property
     def queues(self) -> Queues:
-        """The queues of the store, in a database of their own, which is made when it is first asked for."""
+        """The queues of the store, in a database of their own, which is made when it is first asked for, or of its server."""
         with self._lock:
             if self._queues is None:
-                stored = StoredQueues(Store(self.address.queues()), Store(open_engine("memory:")))
-                self._queues, self._stored_queues = Queues(stored), stored
+                if self.address.is_server:
+                    # Why a connection of its own: who waits for an item asks again and again.
+                    home: RemoteQueues | StoredQueues = RemoteQueues(
+                        transport_to(self.address.url, token=self.address.token)
+                    )
+                else:
+                    home = StoredQueues(Store(self.address.queues()), Store(open_engine("memory:")))
+                self._queues, self._queue_home = Queues(home), home
             return self._queues
 
     # ---- the end -------------------------------------------------------------------------------------------------------
@@ -72,8 +80,8 @@ class OpenStore(StoreAccess):
     def close(self) -> None:
         """Close the databases. Closing twice is harmless."""
         self.databases.close()
-        if self._stored_queues is not None:
-            self._stored_queues.close()
+        if self._queue_home is not None:
+            self._queue_home.close()
 
     def __enter__(self) -> Self:
         return self

@@ -12,7 +12,9 @@ import msgspec
 
 from keyplan.apps.hepnos.errors import DeletedError
 from keyplan.apps.hepnos.keys import Kind
-from keyplan.apps.hepnos.packed import PACKED, pack, unpack
+from keyplan.apps.hepnos.packed import PACKED, pack, unpack, whole
+from keyplan.apps.hepnos.queue_operations import NEEDS as QUEUE_NEEDS
+from keyplan.apps.hepnos.queue_operations import Done
 from keyplan.engine import KeyRange
 from keyplan.errors import CommitConflictError, InvalidInputError
 from keyplan.operations import (
@@ -43,12 +45,10 @@ __all__ = [
     "Counted",
     "Database",
     "DatabaseOperations",
-    "Done",
     "Store",
     "Written",
     "checked_mode",
     "digest_of",
-    "whole",
 ]
 
 Columns = Sequence[Sequence[bytes | None]]
@@ -122,20 +122,7 @@ class Written(msgspec.Struct, frozen=True):
     new: Annotated[int, Schema(minimum=0)]
 
 
-class Done(msgspec.Struct, frozen=True):
-    """That it is done."""
-
-    schema_name = "HepnosDone"
-
-
 # ---- how it stands in requests -----------------------------------------------------------------------------------------------
-
-
-def whole(column: Sequence[bytes | None]) -> list[bytes]:
-    """Return a column that has nothing missing. Raises InvalidInputError."""
-    if None in column:
-        raise InvalidInputError(source="body", problem="a key or a value is missing")
-    return column  # type: ignore[return-value] # Why: looked at just now.
 
 
 def _range(body: bytes) -> KeyRange:
@@ -347,5 +334,5 @@ class DatabaseOperations:
         raise NotImplementedError
 
 
-NEEDS: Final = needs_of(DatabaseOperations)
-"""What each needs, for `keyplan.access`."""
+NEEDS: Final = {**needs_of(DatabaseOperations), **QUEUE_NEEDS}
+"""What each operation of the service needs, those on queues included, for `keyplan.access`."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from keyplan.errors import InvalidInputError
 
-__all__ = ["FINGERPRINT_BYTES", "PACKED", "pack", "unpack"]
+__all__ = ["FINGERPRINT_BYTES", "PACKED", "pack", "unpack", "whole"]
 
 PACKED: Final = "application/vnd.keyplan.packed"
 """The media type of such a body."""
@@ -88,3 +88,10 @@ def _column(body: bytes, begin: int, lengths: npt.NDArray[np.uint32], is_there: 
         for at in np.flatnonzero(~is_there).tolist():
             strings[at] = None
     return strings
+
+
+def whole(column: Sequence[bytes | None]) -> list[bytes]:
+    """Return a column that has nothing missing. Raises InvalidInputError."""
+    if None in column:
+        raise InvalidInputError(source="body", problem="a key or a value is missing")
+    return column  # type: ignore[return-value] # Why: looked at just now.

@@ -64,13 +64,15 @@ class Calls:
         if operation.body is None:
             path, body = operation.path, b""
         else:
-            place = {"kind": arguments["kind"].value, "number": arguments["number"]}
+            is_placed = "kind" in arguments
+            place = {"kind": arguments["kind"].value, "number": arguments["number"]} if is_placed else {}
             words = [
                 f"&{one.word}={one.form.write(arguments[one.name])}"
                 for one in operation.at(Place.QUERY)
                 if one.form is not None and one.name in arguments
             ]
-            path = "".join([operation.path.format_map(place), "?ring=", ring, *words])
+            named = ["?ring=", ring, *words] if is_placed else []
+            path = "".join([operation.path.format_map(place), *named])
             body = operation.body.write(arguments)
         answer = self._asked(operation.method, path, body, is_write=operation.changes)
         return Answer(answer.body, answer.headers.get(MORE_HEADER) == "1")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from keyplan import errors
-from keyplan.apps.hepnos.errors import DeletedError
+from keyplan.apps.hepnos.errors import DeletedError, MissingError
 from keyplan.errors import (
     CommitOutcomeUnknownError,
     EngineUnavailableError,
@@ -69,6 +69,8 @@ def failure_of(url: str, status: int, body: bytes, *, had_token: bool, is_write:
     if status == 401:
         return UnauthorizedError.of_client(url, had_token=had_token)
     kind = _KINDS.get(code)
+    if code == "not_found" and "table" in detail:
+        kind = MissingError  # Why by that: a route that the server does not have is of no table.
     if kind is not None:
         return kind(**{name: fact for name, fact in detail.items() if name != "self"})
     if status == 403:

@@ -15,8 +15,10 @@ from keyplan.apps.hepnos.operations import (
     CONTRACT,
     DatabaseOperations,
 )
+from keyplan.apps.hepnos.queue_operations import QueueOperations
 from keyplan.apps.hepnos.service_databases import DatabasesResponder
 from keyplan.apps.hepnos.service_frames import FramesResponder
+from keyplan.apps.hepnos.service_queues import KeptQueues
 from keyplan.errors import InvalidInputError
 from keyplan.operations import described, operations_of
 from keyplan.server import (
@@ -58,16 +60,18 @@ def build(context: ServiceContext) -> Service:
     databases = Databases.open(
         address, database_counts(settings.databases), create=not settings.readonly, around=context.audit.noting
     )
-    operations = operations_of(DatabaseOperations).values()
-    routes = DatabasesResponder(context, databases).routes(operations)
+    operations = [*operations_of(DatabaseOperations).values(), *operations_of(QueueOperations).values()]
+    queues = KeptQueues(address, context.audit.noting)
+    routes = DatabasesResponder(context, databases, queues).routes(operations)
     if settings.frames:
-        routes.append(FramesResponder(context, databases, log_each=settings.log_each).way_in())
+        routes.append(FramesResponder(context, databases, queues, log_each=settings.log_each).way_in())
 
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
         try:
             yield
         finally:
+            queues.close()
             databases.close()
 
     return Service("hepnos", routes, described(operations, CONTRACT), lifespan, is_confined=True)

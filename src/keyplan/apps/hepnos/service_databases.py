@@ -25,18 +25,18 @@ from keyplan.apps.hepnos.operations import (
     Counted,
     Database,
     DatabaseOperations,
-    Done,
     Store,
     Written,
     digest_of,
-    whole,
 )
-from keyplan.apps.hepnos.packed import PACKED
+from keyplan.apps.hepnos.packed import PACKED, whole
+from keyplan.apps.hepnos.queue_operations import Done, QueueOperations
 from keyplan.apps.hepnos.service_callers import CallersDatabases
 from keyplan.apps.hepnos.service_checks import check_pairs, check_ranges, check_removed, check_ring, unchanged_guards
-from keyplan.engine import Commit, Delete, DeleteRange, Guard, KeyAbsent, KeyRange, Mutation, Put, Snapshot
+from keyplan.apps.hepnos.service_queues import KeptQueues, ServedQueues
+from keyplan.engine import Commit, Delete, DeleteRange, Guard, KeyAbsent, KeyRange, Mutation, Put, Reach, Snapshot
 from keyplan.errors import AccessDeniedError
-from keyplan.operations import Answered, Operation
+from keyplan.operations import Answered, Operation, operations_of
 from keyplan.ring import RING_KEY, RingEngine
 from keyplan.server import (
     FREE_BYTES,
@@ -53,6 +53,8 @@ from keyplan.server import (
 
 __all__ = ["DatabasesResponder"]
 
+_OF_QUEUES: Final = frozenset(operations_of(QueueOperations))
+
 _FIRST_KEYS: Final = 4
 """Keys whose values are read before it is known how large they are."""
 
@@ -65,8 +67,10 @@ class DatabasesResponder(Responder):
 
     knows_all_words = False
 
-    def __init__(self, context: ServiceContext, databases: Databases) -> None:
+    def __init__(self, context: ServiceContext, databases: Databases, queues: KeptQueues) -> None:
         super().__init__(context)
+        self._queues = queues
+        self._whole_queues = ServedQueues(queues, Reach.everything)
         self._databases = databases
         self._whole = _ServedDatabases(databases)
 
@@ -113,13 +117,23 @@ class DatabasesResponder(Responder):
     def _made_for(self, store: CallerStore) -> "_ServedDatabases":
         return _ServedDatabases(CallersDatabases(self._databases, store.reach, store.who), store.who)
 
-    async def admit(self, request: Request, operation: Operation) -> "_ServedDatabases":
+    async def admit(self, request: Request, operation: Operation) -> "_ServedDatabases | ServedQueues":
+        if operation.attribute in _OF_QUEUES:
+            caller = caller_of(request)
+            assert caller is not None
+            store = await self.context.store_of(caller)
+            return self._whole_queues if store.is_whole else ServedQueues(self._queues, store.reach, store.who)
         served: _ServedDatabases = request.state.served
         return served
 
     async def refusal_of_change(
         self, operation: Operation, target: Any, arguments: Mapping[str, Any]
     ) -> Refusal | None:
+        if isinstance(target, ServedQueues):
+            if target.may_change(arguments["name"], arguments["type"]):
+                return None
+            error = AccessDeniedError(who=target.who, act=str(operation.needs.act), where="the queue of the request")
+            return Refusal(error, is_noted=target.is_writable)
         served: _ServedDatabases = target
         if served is self._whole:
             return None

@@ -44,6 +44,7 @@ from keyplan.apps.hepnos.service_parts import (
     line_of,
     no_page,
 )
+from keyplan.apps.hepnos.service_queues import KeptQueues
 from keyplan.operations import Operation
 from keyplan.server import (
     BODY_BYTES_PER_SECOND_MIN,
@@ -86,8 +87,8 @@ class FramesResponder(DatabasesResponder):
     Of `log_each` requests that are answered one has a line in the log; each that is refused has, as `RefusalLog` bounds it.
     """
 
-    def __init__(self, context: ServiceContext, databases: Databases, *, log_each: int) -> None:
-        super().__init__(context, databases)
+    def __init__(self, context: ServiceContext, databases: Databases, queues: KeptQueues, *, log_each: int) -> None:
+        super().__init__(context, databases, queues)
         self.log_each = log_each
         self.answered = count(1)
         self._frames = Counter(

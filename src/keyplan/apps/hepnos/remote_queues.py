@@ -1,0 +1,83 @@
+"""The queues of a HEPnOS server: what `StoredQueues` is, asked for over a network."""
+
+from collections.abc import Mapping
+from threading import Event
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from keyplan.apps.hepnos.queue_operations import Entered, Looked, QueueNames, QueueOperations, Settled
+from keyplan.apps.hepnos.queue_records import QueueKey, Taken
+from keyplan.apps.hepnos.remote_transport import Transport
+from keyplan.operations import operations_of
+
+__all__ = ["RemoteQueues"]
+
+_OPERATIONS: Final = operations_of(QueueOperations)
+
+_LOOK_SECONDS: Final = 0.1
+"""Why: who waits asks so often. A request that waits at the server would hold a thread there."""
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class RemoteQueues:
+    """Queues of a server: their home, and what is done with each. Safe for use by several threads."""
+
+    def __init__(self, calls: Transport) -> None:
+        self._calls = calls
+        self._never = Event()
+
+    def create(self, key: QueueKey, *, volatile: bool) -> None:
+        """Create a queue; see `StoredQueues`."""
+        self._ask("create_queue", key, volatile=volatile)
+
+    def enter(self, key: QueueKey, *, is_producer: bool) -> "tuple[RemoteQueues, int]":
+        """Open a queue; see `StoredQueues`."""
+        return self, msgspec.json.decode(self._ask("enter_queue", key, is_producer=is_producer), type=Entered).made_at
+
+    def destroy(self, key: QueueKey) -> None:
+        """Remove a queue; see `StoredQueues`."""
+        self._ask("destroy_queue", key)
+
+    def keys(self) -> list[QueueKey]:
+        """Return all queues of which the server shows something, sorted."""
+        raw = self._calls.ask(_OPERATIONS["queue_names"], {}, "").body
+        return [QueueKey(*key) for key in msgspec.json.decode(raw, type=QueueNames).queues]
+
+    def leave(self, key: QueueKey, made_at: int) -> None:
+        """Close a queue as a producer; see `QueueRecords`, as of all that follows."""
+        self._ask("leave_queue", key, made_at=made_at)
+
+    def put(self, key: QueueKey, made_at: int, item: bytes) -> None:
+        """Add an item. Raises CommitOutcomeUnknownError when its answer was lost: it may be in the queue."""
+        self._ask("put_item", key, made_at=made_at, item=item)
+
+    def take(self, key: QueueKey, taker: str, lease_seconds: float) -> Taken:
+        """Take an item for a time."""
+        return msgspec.json.decode(self._ask("take_item", key, taker=taker, lease_seconds=lease_seconds), type=Taken)
+
+    def settle(self, key: QueueKey, number: int, taker: str, *, is_done: bool) -> bool:
+        """Remove a taken item, or give it back."""
+        raw = self._ask("settle_item", key, number=number, taker=taker, is_done=is_done)
+        return msgspec.json.decode(raw, type=Settled).is_own
+
+    def is_empty(self, key: QueueKey) -> bool:
+        """Tell whether there is no item that nobody has taken."""
+        return msgspec.json.decode(self._ask("look_at_queue", key), type=Looked).is_empty
+
+    def revision(self) -> int:
+        """Return 0: a server tells nobody of what comes."""
+        return 0
+
+    def wait(self, after: int, seconds: float) -> None:
+        """Wait for a moment, until it is time to ask again."""
+        self._never.wait(min(seconds, _LOOK_SECONDS))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._calls.close()
+
+    def _ask(self, name: str, key: QueueKey, **arguments: Any) -> bytes:
+        given: Mapping[str, Any] = {**key._asdict(), **arguments}
+        return self._calls.ask(_OPERATIONS[name], given, "").body
