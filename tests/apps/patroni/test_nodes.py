@@ -136,6 +136,30 @@ def test_a_node_is_told_whom_to_rewind_as_and_says_which_logins_it_has_read() ->
     assert after["tags"] == {"keyplan_logins": 2}
 
 
+def test_a_node_keeps_the_programs_of_its_datas_version_when_the_machine_is_given_another(tmp_path: Path) -> None:
+    """As where a newer package was installed beside: PostgreSQL starts on data of its own major version alone."""
+    programs = {version: tmp_path / version / "bin" for version in ("15", "18")}
+    for folder in programs.values():
+        folder.mkdir(parents=True)
+        (folder / "postgres").write_text("")
+    host = Host(programs["18"], "", Path(), version="18", others=tmp_path)
+    node, data = Node(tmp_path / "node", PLAN, host), tmp_path / "node" / "home" / "data"
+
+    def programs_told() -> str:
+        node.prepare()
+        return str(json.loads((tmp_path / "node" / "patroni.yml").read_text())["postgresql"]["bin_dir"])
+
+    assert programs_told() == str(programs["18"])
+    data.mkdir()
+    # What whoever has the cluster may write there chooses among versions, and nothing else.
+    for written, version in (("15\n", "15"), ("18\n", "18"), ("../15", "18"), ("", "18")):
+        (data / "PG_VERSION").write_text(written)
+        assert programs_told() == str(programs[version])
+    (data / "PG_VERSION").write_text("14\n")
+    with pytest.raises(InvalidInputError, match="its data are of this version, and there are programs of 18"):
+        programs_told()
+
+
 @pytest.mark.parametrize("secret", ["super-secret", "copy-secret", "rest-secret", "gate-secret"])
 def test_printing_a_plan_shows_no_password(secret: str) -> None:
     assert secret not in repr(PLAN)

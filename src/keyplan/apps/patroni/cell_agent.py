@@ -128,7 +128,11 @@ class CellAgent:
         for node in self._nodes.values():
             if self._settings.tls is not None:
                 node.show_certificate(*self._settings.tls)
-                node.prepare_anew()
+                try:
+                    node.prepare_anew()
+                except InvalidInputError as error:
+                    # Why: the other nodes of the cell are to go on, and this one does with what it was told before.
+                    LOGGER.error("node %s is not told of its certificate: %s", node.plan.node, error)
             LOGGER.info(
                 "node %s of %s is there%s", node.plan.node, node.plan.instance, ", running" * bool(node.process)
             )

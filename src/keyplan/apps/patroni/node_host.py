@@ -23,6 +23,7 @@ NODE_USER_DEFAULT: Final = "postgres"
 
 _DEBIAN_PROGRAMS: Final = Path("/usr/lib/postgresql")
 _VERSION: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3})?")
+_TOLD_VERSION: Final = re.compile(r"postgres \(PostgreSQL\) (9\.[0-9]+|[0-9]+)")
 _NO_SITE: Final = "-S"
 """Why: the packages are ours, by PYTHONPATH. A machine's own would mix with them: an old OpenSSL breaks on new cryptography."""
 _PROBE_SECONDS_MAX: Final = 60
@@ -39,6 +40,10 @@ class Host:
     user: str = ""
     has_instance_users: bool = False
     """Whether nodes have users of their own: then all users of the machine may pass through the folders above them."""
+    version: str = ""
+    """The major version of the programs, as `15`; empty: not known."""
+    others: Path = _DEBIAN_PROGRAMS
+    """Where programs of other versions are, each in `VERSION/bin`."""
 
     def of(self, user: str) -> "Host":
         """Return the same for a node of this user; of the common one when it is empty."""
@@ -51,6 +56,21 @@ class Host:
             return None
         entry = user_entry(self.user)
         return entry.pw_uid, entry.pw_gid
+
+    def programs_for(self, data_version: str) -> Path:
+        """Return the programs for data that a version has made; for new data, of no version, those that were chosen.
+
+        Raises InvalidInputError when this machine has none: PostgreSQL starts on data of its own major version alone.
+        """
+        if data_version in {"", self.version} or not self.version:
+            return self.programs
+        found = self.others / data_version / "bin"
+        if not (found / "postgres").exists():
+            problem = (
+                f"its data are of this version, and there are programs of {self.version}: install them beside these"
+            )
+            raise InvalidInputError(source=f"PostgreSQL {data_version}", problem=problem)
+        return found
 
     def make_passage(self, folder: Path) -> None:
         """Make a folder that nodes lie below, as `make_passage` does."""
@@ -140,7 +160,26 @@ def find_host(
         _require_user(acting)
     # Why also as one of theirs: they are not in the group of `user`, and may not be let in where that is.
     python = _python(names[0] if names else acting)
-    return Host(programs, python, script, acting, has_instance_users=bool(names))
+    return Host(programs, python, script, acting, has_instance_users=bool(names), version=_version_of(programs))
+
+
+def _version_of(programs: Path) -> str:
+    """Return the major version of PostgreSQL's programs. Raises InvalidInputError when they do not say it."""
+    try:
+        asked = subprocess.run(  # noqa: S603  # Why: the words are this module's own.
+            [str(programs / "postgres"), "--version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={"LC_ALL": "C"},
+            timeout=_PROBE_SECONDS_MAX,
+        )
+    except OSError as error:
+        raise InvalidInputError(source=str(programs / "postgres"), problem="cannot be run") from error
+    found = _TOLD_VERSION.match(asked.stdout)
+    if found is None:
+        raise InvalidInputError(source=str(programs / "postgres"), problem="does not tell its version")
+    return found[1]
 
 
 def _require_user(user: str) -> None:

@@ -8,6 +8,7 @@ A node lives on without the agent, and the next agent finds it here.
 """
 
 import os
+import re
 import shutil
 import signal
 import stat
@@ -44,6 +45,7 @@ _RESTART_SECONDS: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 _REMOVED_FILE: Final = "removed.json"
 """What node.json is called once the node is being removed."""
 
+_VERSION: Final = re.compile(r"9\.[0-9]{1,2}|[0-9]{2,3}")
 _LOOK_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _POSTMASTER_BYTES_MAX: Final = 4_096
 """Why: eight lines, of which one is a path."""
@@ -109,9 +111,20 @@ class Node:
         return len(lines) > 7 and lines[7].strip() in {"ready", "standby"}
 
     def _postmaster_lines(self) -> list[str]:
+        return self._lines_of("postmaster.pid")
+
+    @property
+    def _data_version(self) -> str:
+        """The major version that has made its data; empty while there are none."""
+        lines = self._lines_of("PG_VERSION")
+        # Why looked at: it becomes a part of a path, and whoever has the cluster may write there.
+        return lines[0].strip() if lines and _VERSION.fullmatch(lines[0].strip()) else ""
+
+    def _lines_of(self, name: str) -> list[str]:
+        """Return the lines of a small file of PostgreSQL's; none where it is no such file."""
         # Trap: whoever has the cluster may put a pipe there, which is never opened, or a link to a file without an end.
         try:
-            descriptor = os.open(self._home / "data" / "postmaster.pid", _LOOK_FLAGS)
+            descriptor = os.open(self._home / "data" / name, _LOOK_FLAGS)
         except OSError:
             return []
         try:
@@ -152,7 +165,9 @@ class Node:
             # Why again: an attempt that failed may have made them for another user.
             os.chown(self.folder, -1, owner[1])
             os.chown(self._home, *owner)
-        configuration = patroni_configuration(self.plan, home=self._home, programs=self._host.programs)
+        # Why by its data: the machine may have been given another version since, and a node's data stay what they are.
+        programs = self._host.programs_for(self._data_version)
+        configuration = patroni_configuration(self.plan, home=self._home, programs=programs)
         write_whole(self.folder / "patroni.yml", written(configuration), owner=owner)
 
     def _note_plan(self) -> None:
