@@ -72,6 +72,17 @@ def test_branches_are_those_of_the_file_and_read_one_by_one(nanoaod: hepnos.Data
         later["Tau_pt"]
 
 
+def test_forms_hang_on_types_alone(dataset: hepnos.DataSet) -> None:
+    rows = {"pt": [1.5, 2.5], "name": ["a", ""], "hits": [[1], []], "best": [None, 3], "at": [{"x": [1]}, {"x": []}]}
+    dataset.store_table("Track", rows, run=[1, 1], subrun=[1, 1], event=[2, 1], create=True)
+    events = dataset.events()
+    whole, none = hepnos.Branches(events), hepnos.Branches(events[:0])
+    assert set(whole) == {"run", "subrun", "event", *(f"Track/Track.{name}" for name in rows)}
+    for name, branch in none.items():
+        assert branch.layout.form == whole[name].layout.form, name
+        assert not any(form in str(branch.layout.form) for form in ("IndexedArray", "ByteMasked"))
+
+
 def test_a_package_that_is_not_there_is_told(nanoaod: hepnos.DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
     def lacking(name: str) -> Any:
         raise ModuleNotFoundError(name)
@@ -140,6 +151,11 @@ def test_dask_awkward_reads_the_columns_that_it_needs(nanoaod: hepnos.DataSet, r
     assert few.fields == ["run", "subrun", "event", "Jet", "genWeight"]
     assert few.compute(scheduler="synchronous").to_list()[1]["Jet"][0]["pt"] == 300.0
     assert few.genWeight.compute(scheduler="synchronous").to_list() == [2.0, -1.0]
+    names = {"name": ["a", "b", ""], "hits": [[1], [2, 3], []], "of": [{"x": [1.5]}, {"x": []}, {"x": [2.5]}]}
+    nanoaod.store_table("Track", names, run=[1] * 3, subrun=[7] * 3, event=[10, 10, 30])
+    tracks = hepnos.to_dask_awkward(nanoaod.events(), ["Track"], partition_events=1).Track
+    assert tracks.hits.compute(scheduler="synchronous").to_list() == [[[1], [2, 3]], [], [[]]]
+    assert tracks.of.x.compute(scheduler="synchronous").to_list() == [[[1.5], []], [], [[2.5]]]
     with pytest.raises(InvalidInputError, match="a partition has at least one event"):
         hepnos.to_dask_awkward(nanoaod.events(), partition_events=0)
 

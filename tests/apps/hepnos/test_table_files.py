@@ -13,7 +13,9 @@ import uproot
 
 from keyplan.apps import hepnos
 from keyplan.apps.hepnos import bulk, loading
+from keyplan.engine import Delete
 from keyplan.errors import InvalidInputError
+from keyplan.ring.engine import RingEngine
 
 SAMPLES = os.environ.get("KEYPLAN_COFFEA_SAMPLES", "")
 """The folder tests/samples of coffea's sources, which have more files than are kept here."""
@@ -211,6 +213,28 @@ def test_files_of_several_versions_are_one_table(dataset: hepnos.DataSet, tmp_pa
     hepnos.load_parquet(dataset, clash, replace=True)
     assert hepnos.to_awkward(dataset).Muon.tag.to_list()[-1] == [None, None]
     assert len(list(dataset.runs[1].subruns[1].events[8].products("Muon"))) == 1
+
+
+def test_what_is_replaced_goes_in_one_commit_of_each_database(
+    dataset: hepnos.DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = list(range(2, 200, 3))
+    old = year(tmp_path / "old.parquet", events, pt=lambda event, at: event + at)
+    new = year(tmp_path / "new.parquet", events, pt=lambda event, at: event + at, tag=lambda event, at: str(at))
+    hepnos.load_parquet(dataset, old)
+    commits: list[int] = []
+    commit_in = RingEngine.commit_in
+
+    def counted(ring: RingEngine, database: int, commit: Any) -> None:
+        if any(isinstance(each, Delete) for each in commit.mutations):
+            commits.append(len(commit.mutations))
+        commit_in(ring, database, commit)
+
+    monkeypatch.setattr(RingEngine, "commit_in", counted)
+    hepnos.load_parquet(dataset, new, replace=True)
+    assert sum(commits) == len(events)
+    assert len(commits) <= dataset.datastore.counts()["products"]
+    assert dataset.load_table("Muon").rows.tag.to_list() == ["0", "1"] * len(events)
 
 
 def test_of_two_loaders_that_meet_at_an_event_one_sees_the_other(

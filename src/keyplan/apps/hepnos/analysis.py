@@ -55,7 +55,9 @@ class Branches(Mapping[str, Any]):
             for column in collection.columns:
                 if collection.has_type(column):
                     self._columns[collection.branch_of(column)] = collection, column
-            if own.branch_names[1] and any(not collection.is_single(column) for column in collection.columns):
+            has_lists = any(map(collection.has_lists, collection.columns))
+            # Why no slash: what is a branch below another is counted by that one's.
+            if own.branch_names[1] and has_lists and "/" not in collection.name:
                 self._counts[own.branch_names[1].format(table=collection.name)] = collection
         self.uuid = str(selection.dataset.uuid)
         self.metadata = {
@@ -72,10 +74,10 @@ class Branches(Mapping[str, Any]):
     def _array(self, name: str) -> Any:
         if name in self._columns:
             collection, column = self._columns[name]
-            return collection.filled([column], is_column=True)
+            return collection.branch(column)
         if name in self._counts:
             collection = self._counts[name]
-            column = next(column for column in collection.columns if not collection.is_single(column))
+            column = next(filter(collection.has_lists, collection.columns))
             counts: Any = np.diff(collection.column_lists([column])[0].offsets).astype("i4")
             return ak.Array(counts)
         if name not in self._numbers:

@@ -220,6 +220,8 @@ class Collection:
     def filled(self, columns: Sequence[str], *, is_column: bool = False) -> Any:
         """Return columns as records, or one column by itself; an event without a product of the table has an empty list.
 
+        The form of the array hangs on its type alone.
+
         Raises InvalidInputError for single values that an event has none of, and as `array`.
         """
         arrays = arrays_module()
@@ -234,12 +236,12 @@ class Collection:
                 problem = f"event {event} has no {name or self.name}: choose events that have it, or leave it out"
                 raise InvalidInputError(source=self.name, problem=problem)
         if is_column or list(columns) == [""]:
-            return found[columns[0]]
+            return arrays.packed(found[columns[0]])
         if any(self.is_single(name) for name in columns):
-            return arrays.of_events(found)
+            return arrays.packed(arrays.of_events(found))
         self._check_lengths(columns, lists)
         rows = arrays.records({name: each.rows for name, each in zip(columns, lists, strict=True)})
-        return arrays.listed(lists[0]._replace(rows=rows), is_filled=True)
+        return arrays.packed(arrays.listed(lists[0]._replace(rows=rows), is_filled=True))
 
     def is_single(self, name: str) -> bool:
         """Tell whether a column has one value for each event."""
@@ -248,6 +250,17 @@ class Collection:
     def has_type(self, name: str) -> bool:
         """Tell whether one type holds the column in all versions of its table."""
         return column_type(self._fields[name].type_name) is not None
+
+    def branch(self, name: str) -> Any:
+        """Return a column as the file has it: a list for each event, also where each has one row; else as `filled`."""
+        if not self.has_lists(name):
+            return self.filled([name], is_column=True)
+        (lists,) = self.column_lists([name])
+        return arrays_module().packed(arrays_module().listed(lists, is_filled=True))
+
+    def has_lists(self, name: str) -> bool:
+        """Tell whether a column is of a table that has any number of rows in an event."""
+        return not self._fields[name].is_single
 
     def branch_of(self, name: str) -> str:
         """Return what a file of this kind calls a column."""

@@ -49,6 +49,11 @@ def single(lists: EventLists) -> Any:
     return ak.Array(ak.contents.IndexedOptionArray.simplified(ak.index.Index64(index), content))
 
 
+def packed(array: Any) -> Any:
+    """Return an array in the form that its type has whatever rows it was taken from: other packages go by forms."""
+    return ak.to_packed(array)
+
+
 def records(columns: Mapping[str, Any]) -> Any:
     """Return columns of one length as records."""
     return rows_of_columns(columns)

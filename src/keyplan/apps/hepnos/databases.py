@@ -35,6 +35,8 @@ __all__ = ["Address", "Databases", "database_counts", "read_counts"]
 _DIGITS_MAX: Final = 9
 """Why: Python reads no number of thousands of digits."""
 _KINDS: Final = {kind.value: kind for kind in Kind}
+_REMOVED_AT_ONCE: Final = 10_000
+"""Why: a flush costs as much as some hundred keys; beyond this nothing is won."""
 
 
 class Opener(Protocol):
@@ -264,6 +266,19 @@ class Databases:
         guard = KeyUnchanged(raw_key, entry.mod_revision)
         ring.commit_in(database, Commit((guard,), (Delete(raw_key),), epoch))
         return True
+
+    def remove_many(self, kind: Kind, raw_keys: Iterable[bytes]) -> None:
+        """Remove keys, whatever they have by now; one that is not there is no error. A commit has many keys of a database."""
+        ring = self.rings[kind]
+        limit = ring.profile.commit_operations_max
+        # Why two less: fences are part of a commit.
+        size = _REMOVED_AT_ONCE if limit is None else max(1, min(_REMOVED_AT_ONCE, limit - 2))
+        for database, own in self.shares(kind, raw_keys).items():
+            for begin in range(0, len(own), size):
+                with ring.open_snapshot(database) as snapshot:
+                    epoch = snapshot.epoch
+                deletes = tuple(map(Delete, own[begin : begin + size]))
+                ring.commit_in(database, Commit((), deletes, epoch))
 
     def replace(self, kind: Kind, raw_key: bytes, value: bytes, by: bytes) -> bool:
         """Write another value over one, if it is there by now. Return whether this call has.

@@ -30,8 +30,8 @@ def refuse_other_versions(
 
 def remove_other_versions(dataset: DataSetRef, tables: Sequence[EventProducts], *, name: str | None = None) -> None:
     """Remove what the events have of the tables in other versions than these."""
-    for label, other, item in _others(dataset, tables, name):
-        dataset.datastore.remove(Kind.PRODUCT, item + product_suffix(label, other.name))
+    keys = [item + product_suffix(label, other.name) for label, other, item in _others(dataset, tables, name)]
+    dataset.datastore.databases.remove_many(Kind.PRODUCT, keys)
 
 
 def _others(
