@@ -140,6 +140,33 @@ def test_data_that_nobody_has_any_more_keep_no_instance_that_is_being_made_from_
     assert provisioned(cluster).status == "success"
 
 
+def test_a_node_that_dies_with_its_cell_while_its_cluster_is_made_is_replaced() -> None:
+    cluster = PaperCluster()
+    cluster.waits = Waits(step_seconds_max=5, look_seconds=0.01, hang_seconds=0.05)
+    for cell in ("cell-a", "cell-b", "cell-d"):
+        cluster.broker.cells.put(cell, Cell(), lease=cluster.lease)
+    cluster.broker.members.delete(MemberKey("f1", "c"))
+
+    def follow_orders() -> None:
+        for key, order in list(cluster.broker.orders.list()):
+            if not order.remove and not cluster.broker.reports.exists(key):
+                cluster.broker.reports.put(key, NodeReport(instance="f1"), lease=cluster.lease)
+                cluster.follow(key.node, 3)
+
+    cluster.on_pause = follow_orders
+    ended = provisioned(cluster)
+    assert ended.status == "success", ended.message
+    assert [step.kind for step in ended.steps] == ["remove", "add", "wait_members"]
+    assert cluster.broker.orders.require(OrderKey("cell-c", "c")).remove
+    assert cluster.removed() == ["c"]
+    assert sorted(cell for _, cell in cluster.broker.nodes.list("f1")) == ["cell-a", "cell-b", "cell-d"]
+
+
+def test_a_node_whose_cell_is_away_and_that_follows_is_not_replaced() -> None:
+    cluster = PaperCluster()
+    assert [step.kind for step in provisioned(cluster).steps] == ["wait_members"]
+
+
 # ---- progress -----------------------------------------------------------------------------------------------------------
 
 

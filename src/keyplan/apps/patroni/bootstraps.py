@@ -8,7 +8,7 @@ runs already: as a standby of nobody, which it was made by Patroni while the gat
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-from keyplan.apps.patroni.layout import Broker
+from keyplan.apps.patroni.layout import Broker, MemberKey
 from keyplan.apps.patroni.operation_progress import OperationProgress, StepFailedError
 from keyplan.apps.patroni.records import Operation, Step
 from keyplan.engine import SYSTEM_CLOCK
@@ -83,6 +83,19 @@ def take_initialize_away(broker: Broker, instance: str, held: str) -> bool:
     return True
 
 
+def _dead_nodes(broker: Broker, instance: str) -> tuple[str, ...]:
+    leader = broker.leaders.get(instance)
+    if leader is None:
+        return ()
+    placed = broker.nodes.list(instance)
+    dead = [
+        key.node
+        for key, cell in placed
+        if not broker.cells.exists(cell) and not broker.members.exists(MemberKey(instance, key.node))
+    ]
+    return () if leader in dead else tuple(dead)
+
+
 class BootstrapWatch:
     """Looks at the bootstrap of an instance that is being made.
 
@@ -93,6 +106,8 @@ class BootstrapWatch:
         self._progress = progress
         self._hung: HungBootstrap | None = None
         self._since = 0.0
+        self._dead: tuple[str, ...] = ()
+        self._dead_since = 0.0
 
     def look(self) -> str:
         """Return that a bootstrap hangs, in words; empty where none does.
@@ -116,6 +131,29 @@ class BootstrapWatch:
                 f"{found.text}, time and again ({tries}). Why stands in the logs of the nodes, in their cells' folders. "
                 "Put it right, delete the instance, and ask for it again"
             )
+        return True
+
+    def has_replaced(self) -> bool:
+        """Put steps before this one that replace nodes which died with their cells; return whether it did.
+
+        Only where somebody else leads, and where neither the cell nor the member has been there for a while. Raises
+        SupersededError.
+        """
+        with self._progress.store.snapshot() as state:
+            found = _dead_nodes(Broker(state), self._progress.instance)
+        if found != self._dead:
+            self._dead, self._dead_since = found, SYSTEM_CLOCK.monotonic()
+        waited = SYSTEM_CLOCK.monotonic() - self._dead_since
+        return bool(found) and waited >= self._progress.waits.hang_seconds and self._progress.commit(self._replace)
+
+    def _replace(self, broker: Broker, operation: Operation) -> bool:
+        at = operation.completed_steps
+        if operation.steps[at].tries >= BOOTSTRAPS_MAX - 1:
+            return False
+        operation.steps[at].tries += 1
+        removed = [Step(kind="remove", node=name) for name in self._dead]
+        operation.steps[at:at] = [*removed, *(Step(kind="add", node=str(uuid4())) for _ in self._dead)]
+        broker.operations.put(self._progress.instance, operation)
         return True
 
     def _cancel(self, broker: Broker, operation: Operation, found: HungBootstrap) -> int:

@@ -54,7 +54,7 @@ class ClusterSteps:
             if not missing or watch is None:
                 return missing
             hung = watch.look()
-            return "" if watch.is_cancelled() else hung or missing
+            return "" if watch.is_cancelled() or watch.has_replaced() else hung or missing
 
         self._progress.until(problem, self._progress.waits.step_seconds_max, self.positions)
         if self._progress.current().steps[self._progress.current().completed_steps].kind == step.kind:
