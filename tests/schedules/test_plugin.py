@@ -57,7 +57,10 @@ def shop(pytester: pytest.Pytester) -> pytest.Pytester:
 
 
 def run(shop: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    return shop.runpytest_subprocess("-p", "no:randomly", "-s", *arguments)
+    # Why: plugins that happen to be installed take two thirds of the start, and are no part of what is tried here.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+        return shop.runpytest_subprocess("-s", *arguments)
 
 
 @pytest.mark.slow
