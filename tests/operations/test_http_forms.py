@@ -117,7 +117,10 @@ def test_a_request_has_headers_and_a_body_of_one_kind() -> None:
 def test_what_was_asked_is_read_again() -> None:
     assert read_path(PUT, {"page": "A b"}) == {"name": "a b"}
     assert read_headers(PUT, {"If-Match": "7"}) == {"expected": 7}
-    assert read_words(PUT, [("lax", "whatever")]) == {"lax": True}
+    for word, meant in (("", True), ("true", True), ("false", False)):
+        assert read_words(PUT, [("lax", word)]) == {"lax": meant}
+    with pytest.raises(InvalidArgumentError, match="it stands by itself, or is true or false"):
+        read_words(PUT, [("lax", "0")])
     page = Page(text="t")
     assert (body_type(PUT), read_body(PUT, page)) == (Page, {"page": page})
 
@@ -191,7 +194,7 @@ def test_a_service_says_of_other_failures_what_it_will_and_which_operations_need
 
 
 def test_words_of_nobody_are_passed_over_where_not_all_are_known() -> None:
-    assert read_words(PUT, [("lax", "a"), ("lax", "b"), ("other", "c")], knows_all=False) == {"lax": True}
+    assert read_words(PUT, [("lax", ""), ("lax", "true"), ("other", "c")], knows_all=False) == {"lax": True}
     with pytest.raises(InvalidArgumentError):
         read_words(PUT, [("other", "c")])
 

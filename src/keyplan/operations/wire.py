@@ -230,8 +230,15 @@ def words(values: Mapping[str, Any]) -> WordForm:
     return WordForm(read, written.get, {"enum": [*values]})
 
 
-PRESENT: Final = WordForm(lambda _argument, _text: True, lambda value: "" if value else None)
-"""The form of a flag: it is there, whatever it says, or not."""
+def _flag(argument: str, text: str) -> bool:
+    # Why not whatever it says: who writes cascade=false means that nothing else be deleted.
+    if text not in {"", "true", "false"}:
+        raise InvalidArgumentError(argument=argument, problem="it stands by itself, or is true or false")
+    return text != "false"
+
+
+PRESENT: Final = WordForm(_flag, lambda value: "" if value else None, {"enum": ["", "true", "false"]})
+"""The form of a flag: it stands by itself, `?cascade`, and says no when it is false."""
 
 
 @cache

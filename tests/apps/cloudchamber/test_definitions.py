@@ -167,6 +167,8 @@ def test_a_rack_that_is_not_empty_is_deleted_with_its_parts_when_it_is_asked_for
         assert (await admin.delete(where, headers={"If-Match": '"1"'})).status_code == 412
         refused = await admin.delete(where, headers=WHATEVER)
         assert said(refused) == (409, 'CloudChamber: rack "ada" is not empty; ?cascade deletes what is in it, too')
+        assert said(await admin.delete(f"{where}?cascade=false", headers=WHATEVER)) == said(refused)
+        assert (await admin.delete(f"{where}?cascade=no", headers=WHATEVER)).status_code == 400
         gone = await admin.delete(f"{where}?cascade", headers=seen(await admin.get(where)))
         assert said(gone) == (200, 'Rack "ada" deleted.')
         assert said(await admin.delete(where, headers=WHATEVER)) == (404, 'CloudChamber: rack "ada" not found')
