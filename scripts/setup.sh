@@ -102,6 +102,7 @@ install_servers() {
     command -v etcd >/dev/null || missing+=(etcd-server)
     command -v etcdctl >/dev/null || missing+=(etcd-client)
     compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
+    command -v pgbackrest >/dev/null || missing+=(pgbackrest)
     command -v haproxy >/dev/null || missing+=(haproxy)
     command -v curl >/dev/null || missing+=(curl)
     command -v jq >/dev/null || missing+=(jq)

@@ -43,13 +43,13 @@ def postgresql_version() -> str:
     return ", ".join(found) or "missing: its tests are skipped"
 
 
-def haproxy_version() -> str:
-    """The version, which HAProxy says as the third word."""
-    if shutil.which("haproxy") is None:
+def said_version(program: str, option: str, place: int) -> str:
+    """The version, which a program says as a word of its first line, counted from 0."""
+    if shutil.which(program) is None:
         return "missing: its tests are skipped"
-    said = subprocess.run(["haproxy", "-v"], capture_output=True, text=True, check=False)  # noqa: S607
+    said = subprocess.run([program, option], capture_output=True, text=True, check=False)  # noqa: S603
     words = said.stdout.split()
-    return words[2] if len(words) > 2 else "of unknown version"
+    return words[place] if len(words) > place else "of unknown version"
 
 
 def shared_data() -> Path | None:
@@ -66,7 +66,8 @@ def lines() -> list[str]:
         f"python   {platform.python_version()} on {platform.system()} {platform.machine()}, msgspec {version_of('msgspec')}",
         f"engines  memory; lmdb (LMDB {lmdb_version()}, py-lmdb {version_of('lmdb')}); etcd ({etcd_driver})",
         f"servers  etcd {server_version('etcd', '--version')}, etcdctl {server_version('etcdctl', 'version')}",
-        f"         PostgreSQL {postgresql_version()}, Patroni {version_of('patroni')}, HAProxy {haproxy_version()}",
+        f"         PostgreSQL {postgresql_version()}, Patroni {version_of('patroni')}",
+        f"         HAProxy {said_version('haproxy', '-v', 2)}, pgBackRest {said_version('pgbackrest', 'version', 1)}",
         "inputs   real input files are found" if found else "inputs   no shared input files: their tests are skipped",
     ]
 

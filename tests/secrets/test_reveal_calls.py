@@ -34,6 +34,9 @@ REASONS: Final = {
     "apps/patroni/principals.py": "tokens of clusters become sums",
     **dict.fromkeys(
         (
+            "apps/patroni/backups/archive.py",
+            "apps/patroni/backups/log_switch.py",
+            "apps/patroni/backups/node_files.py",
             "apps/patroni/cell_agent.py",
             "apps/patroni/cluster_login.py",
             "apps/patroni/login_roles.py",

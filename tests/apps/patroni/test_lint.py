@@ -53,6 +53,9 @@ def test_keys_of_others_can_exceed_a_key_of_lmdb(report: LintReport) -> None:
         "node_intents",
         "orders",
         "reports",
+        "tasks",
+        "task_answers",
+        "backup_books",
         "operations_by_status",
         "bindings",
     ]

@@ -107,8 +107,13 @@ def test_a_cell_of_up_is_given_what_up_was_given(tmp_path: Path) -> None:
     certificate.write_text("")
     key.write_text("")
     options = NodeOptions(
-        parameter=["a=1", "b=2"], patroni=["ttl=20", "synchronous_mode=true"], certificate=certificate, key=key
+        parameter=["a=1", "b=2"],
+        patroni=["ttl=20", "synchronous_mode=true"],
+        bucket_keys=["b=/keys"],
+        certificate=certificate,
+        key=key,
     )
+    assert options.keys_of_buckets == {"b": "/keys"}
     assert options.parameters == {"a": "1", "b": "2"}
     assert options.dynamic == {"ttl": 20, "synchronous_mode": True}
     with pytest.raises(InvalidInputError, match="ttl is a whole number"):

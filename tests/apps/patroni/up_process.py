@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -86,7 +86,9 @@ def psql(uri: str, statement: str) -> str:
 class UpProcess:
     """Everything on this machine, in a folder in memory."""
 
-    def __init__(self, folder: Path, *, cells: int) -> None:
+    def __init__(
+        self, folder: Path, *, cells: int, settings: Sequence[str] = (), has_instance_users: bool = True
+    ) -> None:
         self.folder = folder
         self.data = folder / "data"
         self.first_port = free_port()
@@ -103,7 +105,8 @@ class UpProcess:
             # Why 5: a broker that was killed is waited for so long.
             *("--setting", "patroni-broker.sslmode=require", "--setting", "patroni-broker.claim-seconds=5"),
         ]
-        users = instance_users()
+        self._arguments += [word for setting in settings for word in ("--setting", f"patroni-broker.{setting}")]
+        users = instance_users() if has_instance_users else ()
         # Why three: a cell has a node that goes beside one that comes.
         self.has_instance_users = len(users) >= 3 * cells
         if self.has_instance_users:
@@ -248,12 +251,12 @@ class UpProcess:
 
 
 @contextmanager
-def up_process(*, cells: int) -> Iterator[UpProcess]:
-    """Everything for the length of a block."""
+def up_process(*, cells: int, settings: Sequence[str] = (), has_instance_users: bool = True) -> Iterator[UpProcess]:
+    """Everything for the length of a block. Settings of the broker are as in `claim-seconds=2`."""
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="keyplan-up-", dir=memory if memory.is_dir() else None))
     folder.chmod(0o755)
-    process = UpProcess(folder, cells=cells)
+    process = UpProcess(folder, cells=cells, settings=settings, has_instance_users=has_instance_users)
     try:
         process.start()
         yield process

@@ -58,7 +58,7 @@ def hung_bootstrap(broker: Broker, instance: str) -> HungBootstrap | None:
         return None
     state = broker.instances.get(instance)
     # Why: what is made of a backup replays its log for hours, as a standby of nobody, too.
-    is_restored = state is not None and bool(state.restore)
+    is_restored = state is not None and (bool(state.restore) or state.recovery is not None)
     waiting: list[str] = []
     unfinished: list[str] = []
     for row in broker.members.rows(instance):

@@ -8,11 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Lock, Thread
 from typing import Final
 
+from keyplan.apps.patroni.backups.schedule import BackupSchedule
 from keyplan.apps.patroni.broker_work import OperationWork
 from keyplan.apps.patroni.catalog import Catalog
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.operation_progress import StoppedError, SupersededError, Waits
 from keyplan.apps.patroni.operations import IN_PROGRESS, SUCCESS
+from keyplan.apps.patroni.ports import PortAllocator
 from keyplan.apps.patroni.readable import readable
 from keyplan.apps.patroni.records import Claim, Operation
 from keyplan.apps.patroni.site_callbacks import SiteCallbacks
@@ -27,6 +29,8 @@ _LOOK_SECONDS: Final = 1.0
 _OLD_SECONDS: Final = 24 * 3600.0
 """3.2: how long the end of a deletion can be asked for."""
 _OLD_LOOK_SECONDS: Final = 600.0
+_SCHEDULE_SECONDS: Final = 60.0
+"""Why: it reads all instances, and backups are due by the hour."""
 _DIGITS: Final = 4
 
 
@@ -46,6 +50,7 @@ class BrokerLoop:
         claim_seconds: float = 10.0,
         waits: Waits | None = None,
         callbacks: SiteCallbacks | None = None,
+        ports: PortAllocator | None = None,
         on_ended: Callable[[Operation], None] = lambda _operation: None,
     ) -> None:
         self.name: Final = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(_DIGITS)}"
@@ -57,7 +62,9 @@ class BrokerLoop:
         self._claim_seconds = claim_seconds
         self._waits = waits
         self._callbacks = callbacks
+        self._ports = ports
         self._on_ended = on_ended
+        self._schedule = BackupSchedule(store, clock)
         self._stop = Event()
         self._due = Event()
         self._lock = Lock()
@@ -82,13 +89,16 @@ class BrokerLoop:
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     def _run(self) -> None:
-        swept_at = self._clock.monotonic()
+        swept_at = scheduled_at = self._clock.monotonic()
         while not self._stop.is_set():
             try:
                 self._look()
                 if self._clock.monotonic() - swept_at > _OLD_LOOK_SECONDS:
                     swept_at = self._clock.monotonic()
                     self.forget_old()
+                if self._clock.monotonic() - scheduled_at > _SCHEDULE_SECONDS:
+                    scheduled_at = self._clock.monotonic()
+                    self._schedule.begin_due()
             except KeyplanError as error:
                 LOGGER.warning("the broker cannot read its store", extra={"facts": {"error": str(error)}})
             except Exception:  # noqa: BLE001  # Why: no other thread looks for operations, and nobody sees this one end.
@@ -140,6 +150,7 @@ class BrokerLoop:
                     clock=self._clock,
                     waits=self._waits,
                     callbacks=self._callbacks,
+                    ports=self._ports,
                 )
                 ended = work.run()
                 self._on_ended(ended)

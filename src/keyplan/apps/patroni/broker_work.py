@@ -10,6 +10,8 @@ from threading import Event
 from typing import Final
 from uuid import uuid4
 
+from keyplan.apps.patroni.backups.archive import archiving
+from keyplan.apps.patroni.backups.steps import BackupSteps
 from keyplan.apps.patroni.bootstraps import take_initialize_away
 from keyplan.apps.patroni.catalog import Catalog
 from keyplan.apps.patroni.cluster_login import with_logins
@@ -17,9 +19,11 @@ from keyplan.apps.patroni.cluster_steps import ClusterSteps
 from keyplan.apps.patroni.clusters import cell_loads, members_astray
 from keyplan.apps.patroni.layout import OUTSIDE, Broker, MemberKey, NodeKey, OrderKey
 from keyplan.apps.patroni.login_steps import LoginSteps
+from keyplan.apps.patroni.node_config import merged
 from keyplan.apps.patroni.operation_progress import STEP_TITLES, OperationProgress, StepFailedError, Waits
 from keyplan.apps.patroni.operations import FAILED, SUCCESS
-from keyplan.apps.patroni.records import NodeOrder, Operation, Step
+from keyplan.apps.patroni.ports import PortAllocator
+from keyplan.apps.patroni.records import InstanceState, NodeOrder, Operation, Step
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.apps.patroni.scheduling import available_cells, cells_in_order
 from keyplan.apps.patroni.site_callbacks import CallbackFailedError, SiteCallbacks, cluster_data_of
@@ -47,6 +51,7 @@ class OperationWork:
         clock: Clock,
         waits: Waits | None = None,
         callbacks: SiteCallbacks | None = None,
+        ports: PortAllocator | None = None,
     ) -> None:
         self._store = store
         self._callbacks = callbacks
@@ -68,6 +73,7 @@ class OperationWork:
             "keep_data": self._keep_data,
             **self._cluster.steps,
             **LoginSteps(self._progress, catalog).steps,
+            **BackupSteps(self._progress, ports).steps,
         }
 
     def run(self) -> Operation:
@@ -119,8 +125,13 @@ class OperationWork:
                 reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(refused.items()))
                 raise StepFailedError(f"no cell takes the node ({reasons or 'there is none'})")
             state = broker.instances.require(self._instance)
-            patroni = self._patroni_of(operation.plan_id)
-            order = NodeOrder(instance=self._instance, patroni=patroni, restore=state.restore)
+            order = NodeOrder(
+                instance=self._instance,
+                patroni=self._patroni_of(operation.plan_id),
+                restore=state.restore,
+                archive=state.archive,
+                recovery=state.recovery,
+            )
             broker.orders.put(OrderKey(names[0], key.node), with_logins(order, state))
             broker.node_intents.put(key, names[0])
             return names[0]
@@ -128,11 +139,18 @@ class OperationWork:
         return self._progress.commit(ordered)
 
     def _patroni_of(self, plan_id: str) -> dict[str, object]:
-        state = self._latest.instances.get(self._instance)
+        """What a new cluster's dynamic configuration has: as the plan, what it is restored from, and its archive say."""
+        state = self._latest.instances.get(self._instance) or InstanceState()
         try:
-            return dict(self._catalog.plan(state.service_id if state is not None else "", plan_id).patroni)
+            found = dict(self._catalog.plan(state.service_id, plan_id).patroni)
         except RefusedError:
-            return {}  # Why: a plan that was taken out of the catalog stays that of its instances.
+            found = {}  # Why: a plan that was taken out of the catalog stays that of its instances.
+        for above in (
+            {} if state.recovery is None else state.recovery.configuration,
+            {} if state.archive is None else archiving(state.archive),
+        ):
+            found = merged(found, above)
+        return found
 
     def _answer(self, cell: str, node: str) -> str:
         """Wait for what a cell says to an order. Return why it does not run the node, empty when it does."""
@@ -313,6 +331,10 @@ def _withdrawn(key: NodeKey, cell: str, broker: Broker, operation: Operation) ->
 
 
 def _removed(broker: Broker, key: NodeKey) -> None:
+    cell = broker.nodes.get(key)
+    if cell is not None:
+        broker.tasks.delete(OrderKey(cell, key.node))
+        broker.task_answers.delete(OrderKey(cell, key.node))
     # Why the member too: Patroni leaves it to its lease, and the cluster would be waited for with one member too many.
     broker.nodes.delete(key)
     broker.node_intents.delete(key)

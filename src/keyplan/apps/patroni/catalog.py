@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, field
 
+from keyplan.apps.patroni.backups.records import BackupPolicy
 from keyplan.apps.patroni.dynamic_configuration import require_changes
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.errors import InvalidInputError
@@ -56,7 +57,10 @@ _SCHEMA_OF_CREATION: Final = {**_DRAFT, "properties": PARAMETERS_OF_CREATION}
 
 
 class Plan(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """A plan. `patroni` goes into the dynamic configuration of clusters; `shows_superuser`: bindings hold the superuser too."""
+    """A plan. `patroni` goes into the dynamic configuration of clusters; `shows_superuser`: bindings hold the superuser too.
+
+    `backups` says where its clusters are backed up, and when; without, they are not.
+    """
 
     id: str
     name: str
@@ -65,6 +69,7 @@ class Plan(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     database: str = "postgres"
     shows_superuser: bool = False
     patroni: dict[str, Any] = field(default_factory=dict)
+    backups: BackupPolicy | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

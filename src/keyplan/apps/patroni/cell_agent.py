@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
+from keyplan.apps.patroni.backups.node_tasks import NodeTasks
 from keyplan.apps.patroni.layout import DEFAULT_IMAGE, OUTSIDE, Broker, OrderKey
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.node_config import DYNAMIC_DEFAULT, Gateway, NodePlan, merged
@@ -91,6 +92,7 @@ class CellAgent:
         self._unreadable: set[str] = set()
         self._changes: Changes[OrderKey, NodeOrder] | None = None
         self._lock = -1
+        self._tasks = NodeTasks(store, settings.name, clock)
         self._memory = StoreMemory(store, settings.folder / "store.json", clock)
         self._registrar = Registrar(
             store,
@@ -174,6 +176,7 @@ class CellAgent:
     def close(self) -> None:
         """Take back what was announced, as far as the store can be reached."""
         self._leave()
+        self._tasks.close()
         try:
             self._registrar.end()
         except EngineError as error:
@@ -197,6 +200,7 @@ class CellAgent:
             for node in self._refused.keys() - self._orders.keys():
                 del self._refused[node]
                 self._registrar.forget(node)
+            self._tasks.attend(self._nodes)
         else:
             self._keep_all()
             Event().wait(wait_seconds)
@@ -294,13 +298,14 @@ class CellAgent:
             _require_same_instance(node, order, "it is ordered")
             try:
                 node.change_to(self._changed(node.plan, order))
+                node.archive_to(order.archive)
             finally:
                 node.keep()  # Why: one that cannot be told of other logins goes on with those that it has.
         self._registrar.report(name, self._report(node))
         self._registrar.register(name, node.address if node.postmaster is not None else "")
 
     def _report(self, node: Node) -> NodeReport:
-        report = NodeReport(instance=node.plan.instance, address=node.address)
+        report = NodeReport(instance=node.plan.instance, address=node.address, archive=node.archive_state)
         if node.is_ready:
             report.state = "running"
             return report
@@ -342,6 +347,8 @@ class CellAgent:
             dynamic=merged(settings.dynamic, order.patroni),
             restore=order.restore,
             restore_command=settings.restore_command,
+            archive=order.archive,
+            recovery=order.recovery,
             user=user,
         )
 

@@ -1,4 +1,6 @@
-"""What a cell may see of its store: its own record, orders and reports, its machine's registrations, and which store it is.
+"""What a cell may see of its store: what is its own there, its machine's registrations, and which store it is.
+
+Its own are its record, orders and tasks, and what it says of them.
 
 All that it needs to run a node stands in the order. So it reads no instance, and nothing of another cell, of Patroni or of the
 registry of key spaces. An agent works on such a store alone. It opens the store itself, so that this keeps mistakes in, and
@@ -26,7 +28,10 @@ def cell_reach(cell: str, *, hostname: str, image: str = DEFAULT_IMAGE) -> Reach
 
 def _ranges(cell: str, hostname: str, image: str) -> Iterator[KeyRange]:
     tables = Broker.bound().tables
-    for name, first in (("orders", (cell,)), ("reports", (cell,)), ("registrations", (image, hostname))):
+    for name, first in (
+        *((name, (cell,)) for name in ("orders", "reports", "tasks", "task_answers")),
+        ("registrations", (image, hostname)),
+    ):
         yield KeyRange(*tables[name].keys.range(first))
     # Why whole keys: `cell1` is the beginning of `cell10`.
     yield KeyRange.of_key(tables["cells"].keys.encode(cell))

@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
+from keyplan.apps.patroni.backups.cli import add_backups
 from keyplan.apps.patroni.cli_actions import add_actions
 from keyplan.apps.patroni.cli_adoption import add_adoption
 from keyplan.apps.patroni.cli_cells import cell, router
@@ -52,6 +53,7 @@ app.command("top")(show_top)
 app.command("events")(show_events)
 add_actions(app)
 add_adoption(app)
+add_backups(app)
 
 
 @app.command("doctor")

@@ -1,6 +1,6 @@
 """The commands that act on a cluster that runs: each writes an operation, which a broker carries out, and follows it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Event
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -13,7 +13,7 @@ from keyplan.apps.patroni.logins import BINDINGS, KEEP_SECONDS, KEEP_SECONDS_MAX
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.operation_progress import STEP_TITLES
 from keyplan.apps.patroni.operations import IN_PROGRESS, SUCCESS
-from keyplan.apps.patroni.records import Step
+from keyplan.apps.patroni.records import Operation, Step
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.cli import ConfigOption, StoreOption, print_hint, print_text, spread, store_of_option
 from keyplan.engine import SYSTEM_CLOCK
@@ -21,7 +21,7 @@ from keyplan.errors import InvalidInputError
 from keyplan.signals import told_by_signals, wait_for
 from keyplan.store import Store
 
-__all__ = ["add_actions"]
+__all__ = ["ActionOptions", "add_actions", "begin_and_follow"]
 
 _LOOK_SECONDS: Final = 0.25
 _FAILED: Final = 1
@@ -29,7 +29,7 @@ _FAILED: Final = 1
 _Instance = Annotated[str, typer.Argument(help="The instance.")]
 
 
-class _ActionOptions(NamedTuple):
+class ActionOptions(NamedTuple):
     """Which store an action is begun in, and whether it is: begun at all, and waited for."""
 
     is_trial: Annotated[bool, typer.Option("--dry-run", help="Print the steps, and begin nothing.")] = False
@@ -60,7 +60,7 @@ def add_actions(app: typer.Typer) -> None:
 @spread
 def _switchover(
     instance: _Instance,
-    options: _ActionOptions,
+    options: ActionOptions,
     to: Annotated[
         str,
         typer.Option("--to", metavar="NODE", help="Who is to lead; the best replica without it.", show_default=False),
@@ -73,7 +73,7 @@ def _switchover(
 @spread
 def _restart(
     instance: _Instance,
-    options: _ActionOptions,
+    options: ActionOptions,
     node: Annotated[str, typer.Argument(help="One node; all, the leader last, without it.", show_default=False)] = "",
 ) -> None:
     """Restart PostgreSQL of a cluster's nodes, one after the other, the leader last. The lead stays where it is."""
@@ -82,7 +82,7 @@ def _restart(
 
 @spread
 def _reinitialise(
-    instance: _Instance, node: Annotated[str, typer.Argument(help="The replica.")], options: _ActionOptions
+    instance: _Instance, node: Annotated[str, typer.Argument(help="The replica.")], options: ActionOptions
 ) -> None:
     """Have a replica give up its data and copy the leader anew."""
     _act(instance, Action(kind=ActionKind.REINITIALISE, node=node), options)
@@ -93,7 +93,7 @@ def _move(
     instance: _Instance,
     node: Annotated[str, typer.Argument(help="The node.")],
     to: Annotated[str, typer.Option("--to", metavar="CELL", help="The cell that it moves to.")],
-    options: _ActionOptions,
+    options: ActionOptions,
 ) -> None:
     """Make a new node on another cell, and remove the old one with its data when all that stay follow. The lead moves along."""
     _act(instance, Action(kind=ActionKind.MOVE, node=node, cell=to), options)
@@ -108,20 +108,20 @@ def _configure(
             metavar="NAME=VALUE...", help="As postgresql.parameters.work_mem=8MB or ttl=30; null removes a setting."
         ),
     ],
-    options: _ActionOptions,
+    options: ActionOptions,
 ) -> None:
     """Change Patroni's dynamic configuration of a cluster. What PostgreSQL takes at its start alone waits for `restart`."""
     _act(instance, Action(kind=ActionKind.CONFIGURE, configuration=changes_of(change)), options)
 
 
 @spread
-def _pause(instance: _Instance, options: _ActionOptions) -> None:
+def _pause(instance: _Instance, options: ActionOptions) -> None:
     """Have Patroni leave a cluster alone: no failover until `resume`, also where its leader dies."""
     _act(instance, Action(kind=ActionKind.CONFIGURE, configuration={"pause": True}), options)
 
 
 @spread
-def _resume(instance: _Instance, options: _ActionOptions) -> None:
+def _resume(instance: _Instance, options: ActionOptions) -> None:
     """Have Patroni look after a cluster again."""
     _act(instance, Action(kind=ActionKind.CONFIGURE, configuration={"pause": None}), options)
 
@@ -130,7 +130,7 @@ def _resume(instance: _Instance, options: _ActionOptions) -> None:
 def _synchronous(
     instance: _Instance,
     state: Annotated[Literal["on", "off"], typer.Argument(help="on or off.")],
-    options: _ActionOptions,
+    options: ActionOptions,
 ) -> None:
     """Have writes wait for a replica, so that a failover loses none that was acknowledged; or no longer."""
     _act(instance, Action(kind=ActionKind.CONFIGURE, configuration={"synchronous_mode": state == "on"}), options)
@@ -140,7 +140,7 @@ def _synchronous(
 def _scale(
     instance: _Instance,
     nodes: Annotated[int, typer.Argument(metavar="NODES", help="How many nodes there are to be.")],
-    options: _ActionOptions,
+    options: ActionOptions,
 ) -> None:
     """Add nodes to a cluster, or remove some with their data: replicas, those first that cannot be counted on."""
     _act(instance, Action(kind=ActionKind.SCALE, node_count=nodes), options)
@@ -149,7 +149,7 @@ def _scale(
 @spread
 def _rotate(
     instance: _Instance,
-    options: _ActionOptions,
+    options: ActionOptions,
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -196,19 +196,27 @@ def _value_of(text: str) -> Any:
         return text
 
 
-def _act(instance: str, action: Action, options: _ActionOptions) -> None:
+def _act(instance: str, action: Action, options: ActionOptions) -> None:
+    def begin(store: Store) -> Operation:
+        actions = Actions(store, SYSTEM_CLOCK)
+        if options.is_trial:
+            return Operation(id="", kind=action.kind, steps=actions.planned(instance, action))
+        return actions.begin(instance, action)
+
+    begin_and_follow(instance, options, begin)
+
+
+def begin_and_follow(instance: str, options: ActionOptions, begin: Callable[[Store], Operation]) -> None:
+    """Print the steps of an operation that `begin` plans, or begins where it is no trial, and follow it to its end."""
     with store_of_option(options.store, options.config, create=False) as opened:
-        actions = Actions(opened, SYSTEM_CLOCK)
         try:
-            if options.is_trial:
-                _print_steps(actions.planned(instance, action))
-                print_hint("nothing was begun")
-                return
-            begun = actions.begin(instance, action)
+            begun = begin(opened)
         except RefusedError as error:
             raise InvalidInputError(source=instance, problem=error.description) from error
         _print_steps(begun.steps)
-        if options.no_wait:
+        if options.is_trial:
+            print_hint("nothing was begun")
+        elif options.no_wait:
             print_hint(f"begun: `keyplan patroni status {instance}` tells how far it is")
         elif not _followed(opened, instance, begun.id):
             raise typer.Exit(_FAILED)

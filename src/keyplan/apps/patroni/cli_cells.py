@@ -27,7 +27,6 @@ from keyplan.apps.patroni.cli_options_cells import (
 )
 from keyplan.apps.patroni.logs import LOGGER, set_up_logging
 from keyplan.apps.patroni.node_config import DYNAMIC_DEFAULT, Gateway, merged
-from keyplan.apps.patroni.node_host import find_host
 from keyplan.apps.patroni.node_ports import PortRange
 from keyplan.apps.patroni.node_users import InstanceUsers
 from keyplan.apps.patroni.ports import PORTS_DEFAULT, PortAllocator, port_range
@@ -86,7 +85,7 @@ def cell(
     """
     set_up_logging(nodes.log_level)
     users = InstanceUsers.of_text(instance_users)
-    host = find_host(user=nodes.user, programs=nodes.postgresql, instance_users=users)
+    host = nodes.host(users)
     tell_of_common_user(host, users)
     settings = CellSettings(
         name=name,

@@ -9,7 +9,7 @@ import typer
 from keyplan.apps.patroni.cell_agent import TlsFiles
 from keyplan.apps.patroni.dynamic_configuration import require_changes
 from keyplan.apps.patroni.logs import LOGGER
-from keyplan.apps.patroni.node_host import NODE_USER_DEFAULT, Host
+from keyplan.apps.patroni.node_host import NODE_USER_DEFAULT, Host, find_host
 from keyplan.apps.patroni.node_users import InstanceUsers
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.errors import InvalidInputError
@@ -112,6 +112,14 @@ class NodeOptions(NamedTuple):
     restore: Annotated[
         str, typer.Option("--restore", metavar="COMMAND", help="Makes a data folder of a backup; its place is added.")
     ] = ""
+    bucket_keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--bucket-keys",
+            metavar="BUCKET=FILE",
+            help="The keys of a bucket of backups, two lines in a file, or printed by command:WORDS; may be repeated.",
+        ),
+    ] = None
     certificate: Annotated[
         Path | None,
         typer.Option(
@@ -120,6 +128,12 @@ class NodeOptions(NamedTuple):
     ] = None
     key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key.")] = None
     log_level: LogLevelOption = "info"
+
+    def host(self, users: InstanceUsers) -> Host:
+        """Find what runs nodes here. Raises InvalidInputError."""
+        return find_host(
+            user=self.user, programs=self.postgresql, instance_users=users, bucket_keys=self.keys_of_buckets
+        )
 
     @property
     def tls(self) -> TlsFiles | None:
@@ -137,6 +151,11 @@ class NodeOptions(NamedTuple):
     def parameters(self) -> dict[str, str]:
         """PostgreSQL's parameters. Raises InvalidInputError."""
         return _settings_of(self.parameter, "--parameter")
+
+    @property
+    def keys_of_buckets(self) -> dict[str, str]:
+        """Where the keys of buckets are. Raises InvalidInputError."""
+        return _settings_of(self.bucket_keys, "--bucket-keys")
 
     @property
     def dynamic(self) -> dict[str, Any]:
@@ -161,6 +180,7 @@ class NodeOptions(NamedTuple):
             ("--log-level", [self.log_level]),
             ("--postgresql", [] if self.postgresql is None else [str(self.postgresql)]),
             ("--restore", [self.restore] if self.restore else []),
+            ("--bucket-keys", self.bucket_keys or []),
             ("--tls-certificate", [] if tls is None else [str(tls.certificate)]),
             ("--tls-key", [] if tls is None else [str(tls.key)]),
             ("--parameter", self.parameter or []),

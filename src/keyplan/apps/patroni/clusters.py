@@ -9,11 +9,13 @@ from typing import Annotated, ClassVar, Final, NamedTuple
 
 from msgspec import Struct
 
+from keyplan.apps.patroni.backups.view import archive_text
 from keyplan.apps.patroni.dynamic_configuration import is_on
 from keyplan.apps.patroni.layout import OUTSIDE, Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
 from keyplan.apps.patroni.readable import readable, readable_of
 from keyplan.apps.patroni.records import InstanceState, Member, Operation
 from keyplan.apps.patroni.scheduling import CellLoad
+from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import CorruptionError
 from keyplan.operations import Schema
 
@@ -171,6 +173,9 @@ class ClusterView(Struct, frozen=True):
     nodes: list[NodeView]
     operation: str
     message: str
+    archive: Annotated[
+        str, Schema("Its last backup, and what a restore would lose now; empty where it is not backed up.")
+    ]
     damaged: Annotated[list[str], Schema("The records of it that cannot be read, as table and key.")]
 
 
@@ -213,6 +218,9 @@ def _cluster(broker: Broker, instance: str, alive: set[str]) -> ClusterView:
         nodes,
         f"{operation.kind} {operation.status}".strip(),
         operation.message,
+        archive_text(broker, instance, state.archive, SYSTEM_CLOCK.wall())
+        if state is not None and state.archive
+        else "",
         damaged,
     )
 

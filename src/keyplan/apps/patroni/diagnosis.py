@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from keyplan.apps.patroni.backups.view import archive_problem, backup_problem
 from keyplan.apps.patroni.bootstraps import hung_bootstrap, take_initialize_away
 from keyplan.apps.patroni.clusters import Advertised, advertised_addresses, belonging_of, member_of, members_astray
 from keyplan.apps.patroni.layout import OUTSIDE, Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
 from keyplan.apps.patroni.operations import IN_PROGRESS
 from keyplan.apps.patroni.readable import readable, readable_of
+from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import CorruptionError, IndexNotReadyError
 from keyplan.layout import Binding, Damaged
 from keyplan.store import Store
@@ -43,6 +45,8 @@ class FaultKind(StrEnum):
     FAILED_OPERATION = "failed-operation"
     UNORDERED_NODE = "unordered-node"
     UNKNOWN_CLUSTER = "unknown-cluster"
+    ARCHIVE_FAILING = "archive-failing"
+    NO_BACKUP = "no-backup"
     DAMAGED_RECORD = "damaged-record"
 
 
@@ -344,6 +348,20 @@ def _clusters(broker: Broker) -> Iterator[Fault]:
             yield Fault(FaultKind.MEMBER_ASTRAY, f"{instance}/{node}", text)
 
 
+def _archives(broker: Broker) -> Iterator[Fault]:
+    now = SYSTEM_CLOCK.wall()
+    for instance, state in readable(broker.instances.rows(), _ignore):
+        if state.archive is None:
+            continue
+        if problem := archive_problem(broker, instance, state.archive, now):
+            yield Fault(FaultKind.ARCHIVE_FAILING, instance, problem)
+        operation = readable_of(broker.operations, instance, _ignore)
+        if operation is not None and operation.status == IN_PROGRESS:
+            continue
+        if problem := backup_problem(broker, instance, state.archive):
+            yield Fault(FaultKind.NO_BACKUP, instance, problem)
+
+
 def _damaged(broker: Broker) -> Iterator[Fault]:
     """Every record that cannot be read. What is said of the others does not wait for it."""
     found: list[Fault] = []
@@ -361,7 +379,7 @@ def _damaged(broker: Broker) -> Iterator[Fault]:
     yield from found
 
 
-_QUESTIONS: Final = (_registrations, _nodes, _orders, _ports, _routers, _bootstraps, _clusters, _damaged)
+_QUESTIONS: Final = (_registrations, _nodes, _orders, _ports, _routers, _bootstraps, _clusters, _archives, _damaged)
 
 
 def _remedy(table: str, key: object, error: CorruptionError) -> str:

@@ -6,6 +6,7 @@ Records are in records.py.
 
 from typing import Annotated, Final, NamedTuple
 
+from keyplan.apps.patroni.backups.records import BackupBook, NodeTask, TaskAnswer
 from keyplan.apps.patroni.event_records import Event, SeenCluster
 from keyplan.apps.patroni.records import (
     Binding,
@@ -32,6 +33,7 @@ __all__ = [
     "OUTSIDE",
     "STORE_IDENTITY",
     "BindingKey",
+    "BookKey",
     "Broker",
     "EventKey",
     "MemberKey",
@@ -79,6 +81,13 @@ class OrderKey(NamedTuple):
 
     cell: str
     node: str
+
+
+class BookKey(NamedTuple):
+    """The backups of one cluster: its instance, and pgBackRest's name of its archive."""
+
+    instance: str
+    stanza: str
 
 
 class BindingKey(NamedTuple):
@@ -259,6 +268,24 @@ class Broker(Layout, root="/"):
         value=NodeReport,
         lease=True,
         note="what the cell says of a node; gone when nothing is left of it, or when the cell is",
+    )
+    tasks = Table(
+        "_broker/tasks/{cell}/{node}",
+        key=OrderKey,
+        value=NodeTask,
+        note="what the cell is to do for a node's backups; the broker writes it, and deletes it when it was answered",
+    )
+    task_answers = Table(
+        "_broker/task-answers/{cell}/{node}",
+        key=OrderKey,
+        value=TaskAnswer,
+        note="what became of it; written by the cell, on no lease, since it is the end of what may have taken hours",
+    )
+    backup_books = Table(
+        "_broker/backups/{instance}/{stanza}",
+        key=BookKey,
+        value=BackupBook,
+        note="the backups that there are of an instance; they outlive it, so that it can be made again",
     )
     identities = Table(
         "_broker/store/{name}",

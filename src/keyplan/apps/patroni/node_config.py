@@ -8,6 +8,8 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct, field
 
+from keyplan.apps.patroni.backups.archive import ARCHIVE_FILE, fetching, recovering
+from keyplan.apps.patroni.backups.records import Archive, Recovery
 from keyplan.apps.patroni.records import Credentials
 from keyplan.codec import Secret
 
@@ -82,6 +84,10 @@ class NodePlan(Struct, kw_only=True):
     """Where the backup is that the cluster begins with; empty: it begins empty."""
     restore_command: str = ""
     """What makes a data folder of a backup, called as Patroni calls it, with the backup's place behind."""
+    archive: Archive | None = None
+    """Where it archives its log, and its backups go; None: nowhere."""
+    recovery: Recovery | None = None
+    """The backup and the time that its cluster begins with, where it has an archive to begin from."""
     user: str = ""
     """Whose processes it is; empty: the user of all nodes of its cell that have none of their own."""
     has_tls: bool = False
@@ -122,7 +128,7 @@ def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict
         "restapi": {"listen": rest, "connect_address": rest, **log_in},
         plan.gateway.mode: store,
         "bootstrap": {
-            **_restoring(plan),
+            **_restoring(plan, home.parent),
             "dcs": dict(plan.dynamic),
             "initdb": [{"encoding": "UTF8"}, {"locale": "C"}, {"auth": "scram-sha-256"}, "data-checksums"],
         },
@@ -132,6 +138,7 @@ def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict
             "data_dir": str(home / "data"),
             "bin_dir": str(programs),
             "pgpass": str(home / "pgpass"),
+            **_fetching(plan, home.parent),
             "authentication": {
                 "superuser": _user(plan.superuser),
                 "replication": _user(plan.replication),
@@ -164,8 +171,17 @@ def _tls_parameters(folder: Path) -> dict[str, str]:
     }
 
 
-def _restoring(plan: NodePlan) -> dict[str, Any]:
-    """How the first node makes its data, where not by initdb: Patroni adds `--scope` and `--datadir` to the command."""
+def _fetching(plan: NodePlan, folder: Path) -> dict[str, Any]:
+    """How a node finds what it lacks and the leader has removed: a replica, or a former leader that is rewound."""
+    if plan.archive is None:
+        return {}
+    return {"recovery_conf": {"restore_command": fetching(plan.archive.stanza, folder / ARCHIVE_FILE)}}
+
+
+def _restoring(plan: NodePlan, folder: Path) -> dict[str, Any]:
+    """How the first node makes its data, where not by initdb: Patroni adds `--scope` and `--datadir` to a site's command."""
+    if plan.recovery is not None:
+        return recovering(plan.recovery, folder=folder)
     if not plan.restore:
         return {}
     command = f"{plan.restore_command} {shlex.quote(plan.restore)}"

@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,7 @@ from keyplan.apps.patroni.node_users import InstanceUsers, user_entry
 from keyplan.errors import InvalidInputError
 from keyplan.files import FOLDER_MODE, make_folder
 
-__all__ = ["NODE_USER_DEFAULT", "Host", "find_host", "make_passage"]
+__all__ = ["NODE_USER_DEFAULT", "Host", "as_user", "find_host", "make_passage"]
 
 NODE_USER_DEFAULT: Final = "postgres"
 """The user that Debian's packages make."""
@@ -44,6 +44,8 @@ class Host:
     """The major version of the programs, as `15`; empty: not known."""
     others: Path = _DEBIAN_PROGRAMS
     """Where programs of other versions are, each in `VERSION/bin`."""
+    bucket_keys: Mapping[str, str] = field(default_factory=dict)
+    """By buckets of backups, where their keys are: a file, or `command:WORDS`."""
 
     def of(self, user: str) -> "Host":
         """Return the same for a node of this user; of the common one when it is empty."""
@@ -128,7 +130,11 @@ def as_user(user: str, *command: str) -> list[str]:
 
 
 def find_host(
-    *, user: str = NODE_USER_DEFAULT, programs: Path | None = None, instance_users: InstanceUsers | None = None
+    *,
+    user: str = NODE_USER_DEFAULT,
+    programs: Path | None = None,
+    instance_users: InstanceUsers | None = None,
+    bucket_keys: Mapping[str, str] | None = None,
 ) -> Host:
     """Find what runs nodes on this machine. Only root changes to `user`; anybody else runs nodes as themselves.
 
@@ -160,7 +166,15 @@ def find_host(
         _require_user(acting)
     # Why also as one of theirs: they are not in the group of `user`, and may not be let in where that is.
     python = _python(names[0] if names else acting)
-    return Host(programs, python, script, acting, has_instance_users=bool(names), version=_version_of(programs))
+    return Host(
+        programs,
+        python,
+        script,
+        acting,
+        has_instance_users=bool(names),
+        version=_version_of(programs),
+        bucket_keys=bucket_keys or {},
+    )
 
 
 def _version_of(programs: Path) -> str:

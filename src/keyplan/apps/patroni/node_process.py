@@ -3,6 +3,7 @@
     NODE/node.json     what it is, for the agent alone          NODE/patroni.yml   Patroni's, readable by its user alone
     NODE/process       id and start time of Patroni             NODE/home/         all that PostgreSQL writes
     NODE/log           what both say                       NODE/server.*      certificate and key, where it has one
+                                                           NODE/pgbackrest.*  where its archive is, where it has one
 
 A node lives on without the agent, and the next agent finds it here.
 """
@@ -17,6 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from keyplan.apps.patroni.backups.archive_state import archive_state
+from keyplan.apps.patroni.backups.node_files import write_archive_files
+from keyplan.apps.patroni.backups.records import Archive, ArchiveState
 from keyplan.apps.patroni.node_config import (
     CERTIFICATE_FILE,
     KEY_FILE,
@@ -41,6 +45,9 @@ STOP_SECONDS_MAX: Final = 30.0
 
 _RESTART_SECONDS: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """How long a node that ended by itself waits before it is started again; the last of them from then on."""
+
+_ARCHIVE_SECONDS: Final = 2.0
+"""Why: each look reads a folder, and what it finds new is a commit."""
 
 _REMOVED_FILE: Final = "removed.json"
 """What node.json is called once the node is being removed."""
@@ -75,6 +82,14 @@ class Node:
         self._told_to_end: Running | None = None
         self._data_bytes = 0
         self._measured_at = -_MEASURE_SECONDS
+        self._archive_state: ArchiveState | None = None
+        self._archive_looked_at = 0.0
+        self._refused: tuple[Archive | None, float, InvalidInputError] | None = None
+
+    @property
+    def host(self) -> Host:
+        """What it is run by, as its own user."""
+        return self._host
 
     @property
     def address(self) -> str:
@@ -142,6 +157,18 @@ class Node:
         return self._data_bytes
 
     @property
+    def archive_state(self) -> ArchiveState | None:
+        """How its log is archived, as of a few seconds ago; None where it archives nowhere."""
+        now, archive = self._clock.monotonic(), self.plan.archive
+        if archive is None:
+            return None
+        former = self._archive_state
+        if former is None or former.stanza != archive.stanza or now - self._archive_looked_at > _ARCHIVE_SECONDS:
+            self._archive_looked_at = now
+            self._archive_state = archive_state(self._home / "data", archive.stanza, former)
+        return self._archive_state
+
+    @property
     def starts(self) -> int:
         """How often it was started here since it last ran for a while."""
         return self._starts
@@ -165,6 +192,7 @@ class Node:
             # Why again: an attempt that failed may have made them for another user.
             os.chown(self.folder, -1, owner[1])
             os.chown(self._home, *owner)
+        write_archive_files(self.plan, self._host, self.folder)
         # Why by its data: the machine may have been given another version since, and a node's data stay what they are.
         programs = self._host.programs_for(self._data_version)
         configuration = patroni_configuration(self.plan, home=self._home, programs=programs)
@@ -198,6 +226,22 @@ class Node:
             self.prepare_anew()
         except BaseException:
             self.plan = former  # Why: the next call tries again.
+            raise
+
+    def archive_to(self, archive: Archive | None) -> None:
+        """Let it archive its log there from now on. Raises InvalidInputError where it could not; then it goes on as it was."""
+        if archive == self.plan.archive:
+            return
+        if self._refused is not None and self._refused[0] == archive and self._clock.monotonic() < self._refused[1]:
+            raise self._refused[2]
+        former, self.plan.archive = self.plan.archive, archive
+        try:
+            self.prepare_anew()
+        except BaseException as error:
+            self.plan.archive = former
+            if isinstance(error, InvalidInputError):
+                # Why not at once again: what it takes to look may be a program.
+                self._refused = archive, self._clock.monotonic() + _ARCHIVE_SECONDS, error
             raise
 
     def prepare_anew(self) -> None:

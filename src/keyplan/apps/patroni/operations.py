@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Any, Final
 from uuid import uuid4
 
+from keyplan.apps.patroni.backups.records import new_archive
 from keyplan.apps.patroni.catalog import Plan
 from keyplan.apps.patroni.cluster_login import new_store_credentials
 from keyplan.apps.patroni.clusters import cell_loads, outside_nodes
@@ -121,6 +122,8 @@ class Beginnings:
             steps = steps_of_provision(wanted.node_count, has_callbacks=self._callbacks is not None)
             if source is not None:
                 steps.insert(0, Step(kind="copy", node=source.instance_id))
+            if wanted.plan.backups is not None:
+                steps.append(Step(kind="back_up", target="full"))
             begun = new_operation(self._clock, "provision", steps, wanted.parameters)
             begun.plan_id, begun.node_count, begun.cells = wanted.plan.id, wanted.node_count, wanted.cells
             port = self._ports.allocate_in(binding, instance)
@@ -218,6 +221,7 @@ class Beginnings:
             node_count=wanted.node_count,
             cells=wanted.cells,
             parameters=wanted.parameters,
+            archive=new_archive(instance, wanted.plan.backups) if wanted.plan.backups is not None else None,
             created_at=self._clock.wall(),
         )
 

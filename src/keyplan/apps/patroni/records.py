@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct, field
 
+from keyplan.apps.patroni.backups.records import Archive, ArchiveState, Recovery
 from keyplan.codec import Secret, ValueForm, plain_of_secret, secret_of_plain, value_schema
 from keyplan.errors import CorruptionError, InvalidRecordError
 
@@ -231,7 +232,8 @@ class InstanceState(Struct, kw_only=True):
     Users: `superuser_credentials` is PostgreSQL's superuser, whom Patroni and the broker log in as; `replication_credentials`
     whom standbys log in as; `rewind_credentials` whom a former leader copies as; `admin_credentials` the log-in of Patroni's
     REST API. `app_credentials` is the shared user of former brokers and stays empty here: each binding has its own. `nodes` was
-    theirs too: the `nodes` table is the truth. `restore` is where the backup is that the cluster was made from.
+    theirs too: the `nodes` table is the truth. `restore` is where the site's backup is that the cluster was made from.
+    `archive` is where its own backups go; None: there are none. `recovery` is what it is made from, until it is.
 
     Of a cluster that was adopted, `adopted_at` is when.
 
@@ -261,6 +263,8 @@ class InstanceState(Struct, kw_only=True):
     cells: list[str] = field(default_factory=list)
     parameters: dict[str, Any] = field(default_factory=dict)
     restore: str = ""
+    archive: Archive | None = None
+    recovery: Recovery | None = None
     created_at: float = 0.0
     adopted_at: float = 0.0
     info: OperationInfo = field(default_factory=OperationInfo)
@@ -296,12 +300,15 @@ class NodeOrder(Struct, kw_only=True):
     A node without an order is left as it is: the absence of an order is no order. The users are those of the instance's state,
     which no cell reads: an order has all that its cell needs. With other `logins` the node is to use these from now on.
     `patroni` is merged into the cluster's dynamic configuration when it is bootstrapped (`ttl`, `loop_wait`, ...). `restore` is
-    where the backup is that the cluster is made from; empty: it begins empty.
+    where the site's backup is that the cluster is made from, and `recovery` one of the broker's; without either it begins
+    empty. `archive` is where the node archives its log.
     """
 
     instance: str
     patroni: dict[str, Any] = field(default_factory=dict)
     restore: str = ""
+    archive: Archive | None = None
+    recovery: Recovery | None = None
     superuser: Credentials = field(default_factory=Credentials)
     replication: Credentials = field(default_factory=Credentials)
     rewind: Credentials = field(default_factory=Credentials)
@@ -317,7 +324,7 @@ class NodeReport(Struct, kw_only=True):
     `state` is `starting`, `running`, `failed`, `refused` (it will not run it; nothing is left), `stopping`, or `unordered`
     (it has the node, and nobody ordered it). `message` is for people and holds no secret. `address` is the `host:port` that
     clients of this node's PostgreSQL use. `data_bytes` is how large its data are while PostgreSQL takes no connections, and
-    grows while they are copied.
+    grows while they are copied. `archive` is there once the node has been told where it archives.
     """
 
     instance: str = ""
@@ -325,6 +332,7 @@ class NodeReport(Struct, kw_only=True):
     message: str = ""
     address: str = ""
     data_bytes: int = 0
+    archive: ArchiveState | None = None
 
 
 class Step(Struct, kw_only=True):
@@ -332,9 +340,9 @@ class Step(Struct, kw_only=True):
 
     `kind` is a word of `STEP_TITLES`. `node` is whom it concerns: of a `remove` it is empty until the step has chosen one, of a
     `copy` it is the instance whose backups are copied. `target` is who is to lead after a `switch`, the cell of a node that is
-    added, `on` or `off`; empty: whichever. `mark` is what was there before the step began, and `is_asked` says that a member
-    took on what it was asked for: so whoever goes on with it sees whether it is done, and does not ask once more. `tries`
-    counts bootstraps that hung.
+    added, `on` or `off`, the kind of a backup; empty: whichever. `mark` is what was there before the step began, or the name of
+    what a cell was asked for, and `is_asked` says that a member took on what it was asked for: so whoever goes on with it sees
+    whether it is done, and does not ask once more. `tries` counts bootstraps that hung.
     """
 
     schema_name: ClassVar[str] = "BrokerStep"
@@ -351,8 +359,8 @@ class Operation(Struct, kw_only=True):
 
     `kind` is `provision`, `update`, `deprovision`, or the word of an action, as `switchover`. `status` is `in-progress`,
     `success` or `failed`. Times are seconds of Unix time. `plan_id`, `node_count`, `cells` and `parameters` are what the
-    instance is once it has succeeded. `configuration` is what changes in that of the cluster. `keep_seconds` is how long
-    logins count that were replaced.
+    instance is once it has succeeded. `configuration` is what changes in that of the cluster, `archive` where it is to archive.
+    `keep_seconds` is how long logins count that were replaced.
     """
 
     schema_name: ClassVar[str] = "BrokerLastOperationRecord"
@@ -368,6 +376,7 @@ class Operation(Struct, kw_only=True):
     parameters: dict[str, Any] = field(default_factory=dict)
     configuration: dict[str, Any] = field(default_factory=dict)
     keep_seconds: float = 0.0
+    archive: Archive | None = None
     begun_at: float = 0.0
     ended_at: float = 0.0
 

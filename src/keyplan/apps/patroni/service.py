@@ -131,9 +131,10 @@ def build(context: ServiceContext) -> Service:
     principals = None if context.access.policy is None else ClusterPrincipals(store)
     if settings.part == "clusters":
         return _clusters_alone(context, principals)
+    ports = PortAllocator(store, settings.ports, reads_first=reads_first, clock=context.clock)
     beginnings = Beginnings(
         store,
-        PortAllocator(store, settings.ports, reads_first=reads_first, clock=context.clock),
+        ports,
         context.clock,
         may_share_cells=settings.cells == "shared",
         gives_logins=principals is not None,
@@ -148,6 +149,7 @@ def build(context: ServiceContext) -> Service:
         claim_seconds=settings.claim_seconds,
         waits=waits,
         callbacks=callbacks,
+        ports=ports,
         on_ended=OperationMeters(context.metrics).ended,
     )
     observer = ClusterObserver(store, context.clock, on_noted=EventMeters(context.metrics).noted)

@@ -1,0 +1,196 @@
+"""The commands for archives, backups and restores. Each that does something writes an operation, and follows it."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
+import typer
+
+from keyplan.apps.patroni.backups.books import newest_book, shown_time
+from keyplan.apps.patroni.backups.plans import BackupKind, BackupPlans
+from keyplan.apps.patroni.backups.records import Backup, BackupPolicy, Repository, S3Store
+from keyplan.apps.patroni.backups.view import archive_text
+from keyplan.apps.patroni.cli_actions import ActionOptions, begin_and_follow
+from keyplan.apps.patroni.layout import Broker
+from keyplan.cli import (
+    ConfigOption,
+    JsonOption,
+    StoreOption,
+    print_grid,
+    print_hint,
+    print_json,
+    spread,
+    store_of_option,
+)
+from keyplan.engine import SYSTEM_CLOCK
+from keyplan.errors import InvalidInputError
+
+__all__ = ["add_backups", "time_of"]
+
+_KINDS: Final[dict[str, BackupKind]] = {"full": "full", "differential": "diff", "incremental": "incr"}
+_Instance = Annotated[str, typer.Argument(help="The instance.")]
+
+
+def add_backups(app: typer.Typer) -> None:
+    """Add the commands to those of `keyplan patroni`."""
+    for name, command in (
+        ("archive", _archive),
+        ("backup", _back_up),
+        ("backups", _list),
+        ("restore", _restore),
+    ):
+        app.command(name)(command)
+
+
+class _PolicyOptions(NamedTuple):
+    """Where a cluster is backed up, and when."""
+
+    folder: Annotated[
+        str, typer.Option("--folder", metavar="PATH", help="The folder, in the bucket where there is one.")
+    ]
+    bucket: Annotated[
+        str, typer.Option("--bucket", metavar="NAME", help="A bucket of S3, in place of the machine.")
+    ] = ""
+    endpoint: Annotated[str, typer.Option("--endpoint", metavar="HOST[:PORT]", help="Who has the bucket.")] = ""
+    region: Annotated[str, typer.Option("--region", metavar="NAME", help="The bucket's region.")] = "us-east-1"
+    authority: Annotated[
+        str, typer.Option("--authority", metavar="FILE", help="Who signs the endpoint's certificate.")
+    ] = ""
+    is_path_style: Annotated[
+        bool, typer.Option("--path-style", help="The bucket is a part of the path, and not of the endpoint's name.")
+    ] = False
+    keep: Annotated[int, typer.Option("--keep", metavar="N", help="How many full backups are kept.")] = 2
+    every_hours: Annotated[
+        float, typer.Option("--every-hours", metavar="N", help="How often a backup is made; 0: when it is asked for.")
+    ] = 24.0
+    full_every_hours: Annotated[
+        float, typer.Option("--full-every-hours", metavar="N", help="How often it is a full one, and not of changes.")
+    ] = 168.0
+    archive_seconds: Annotated[
+        int, typer.Option("--archive-seconds", metavar="N", help="What is written is archived after so long.")
+    ] = 60
+
+    def policy(self) -> BackupPolicy:
+        """Return what they say. Raises InvalidInputError."""
+        if bool(self.bucket) is not bool(self.endpoint):
+            raise InvalidInputError(source="--bucket", problem="belongs with --endpoint")
+        try:
+            store = (
+                S3Store(
+                    bucket=self.bucket,
+                    endpoint=self.endpoint,
+                    region=self.region,
+                    authority=self.authority and str(Path(self.authority).absolute()),
+                    is_path_style=self.is_path_style,
+                )
+                if self.bucket
+                else None
+            )
+            repository = Repository(folder=self.folder, s3=store)
+            made = BackupPolicy(
+                repository=repository,
+                keep=self.keep,
+                every_hours=self.every_hours,
+                full_every_hours=self.full_every_hours,
+                archive_seconds=self.archive_seconds,
+            )
+            # Why back and forth: bounds are looked at when a record is read.
+            return msgspec.convert(msgspec.to_builtins(made), BackupPolicy)
+        except ValueError as error:
+            raise InvalidInputError(source="archive", problem=str(error)) from error
+
+
+@spread
+def _archive(instance: _Instance, policy: _PolicyOptions, options: ActionOptions) -> None:
+    """Have a cluster archive its log, and back it up. Nodes that archived nothing are restarted once, the leader last.
+
+    Asked again with other numbers, it is kept so from now on.
+    """
+    wanted = policy.policy()
+    begin_and_follow(
+        instance,
+        options,
+        lambda store: BackupPlans(store, SYSTEM_CLOCK).archive(instance, wanted, is_trial=options.is_trial),
+    )
+
+
+@spread
+def _back_up(
+    instance: _Instance,
+    options: ActionOptions,
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="full, differential (since a full one) or incremental (since any).",
+        ),
+    ] = "full",
+) -> None:
+    """Back up a cluster now, from its leader."""
+    if kind not in _KINDS:
+        raise InvalidInputError(source="--kind", problem=f"{kind} is none of {', '.join(_KINDS)}")
+    begin_and_follow(
+        instance,
+        options,
+        lambda store: BackupPlans(store, SYSTEM_CLOCK).back_up(instance, _KINDS[kind], is_trial=options.is_trial),
+    )
+
+
+@spread
+def _restore(
+    instance: Annotated[str, typer.Argument(help="Whose backups; it need not be there any more.")],
+    new: Annotated[str, typer.Option("--as", metavar="NEW", help="The instance that is made.")],
+    options: ActionOptions,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="TIME", help="As 2026-11-24T02:13:05Z or +01:00; without it, all that is archived."
+        ),
+    ] = "",
+) -> None:
+    """Make a new cluster of what one was at a time: its newest backup of before, and the log from there on.
+
+    It has users, passwords, a port and backups of its own; the roles and passwords in the database are those of then.
+    """
+    target = time_of(to) if to else None
+    begin_and_follow(
+        new,
+        options,
+        lambda store: BackupPlans(store, SYSTEM_CLOCK).restore_as(instance, new, target, is_trial=options.is_trial),
+    )
+
+
+def time_of(text: str) -> datetime:
+    """Read a time with its zone. Raises InvalidInputError, also for one without: nobody knows whose clock is meant."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInputError(source=text, problem="is no time: give one as 2026-11-24T02:13:05Z") from error
+    if found.tzinfo is None:
+        raise InvalidInputError(source=text, problem="has no time zone: add Z for UTC, or as +01:00")
+    return found
+
+
+def _list(
+    instance: _Instance, store: StoreOption = None, as_json: JsonOption = False, config: ConfigOption = None
+) -> None:
+    """List the backups of a cluster, and say what a restore would lose now. They are listed also when the cluster is gone."""
+    with store_of_option(store, config, create=False) as opened, opened.snapshot() as state:
+        broker = Broker(state)
+        book = newest_book(broker, instance)
+        if book is None:
+            raise InvalidInputError(source=instance, problem="nothing is known of backups of it")
+        text = archive_text(broker, instance, book.archive, SYSTEM_CLOCK.wall())
+    if as_json:
+        print_json({"backups": msgspec.to_builtins(book.backups), "stanza": book.archive.stanza, "archive": text})
+        return
+    print_grid(["backup", "kind", "ended", "bytes", "stored", "state"], [_row(backup) for backup in book.backups])
+    print_hint(f"as of {shown_time(book.looked_at)}; {text}" if book.looked_at else text)
+
+
+def _row(backup: Backup) -> list[str]:
+    state = f"verified {shown_time(backup.verified_at)}" if backup.verified_at else "not verified"
+    sizes = [str(backup.size_bytes), str(backup.stored_bytes)]
+    return [backup.label, backup.kind, shown_time(backup.ended_at), *sizes, "damaged" if backup.has_errors else state]

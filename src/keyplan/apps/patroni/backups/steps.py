@@ -1,0 +1,254 @@
+"""The steps of an operation that make backups, or a cluster from one: what the broker asks of cells, and waits for.
+
+What a cell does is found done when it is asked for again; so a broker that goes on with a step asks by the same name.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+import psycopg
+from msgspec.structs import replace
+
+from keyplan.apps.patroni.backups.books import leaders_report
+from keyplan.apps.patroni.backups.log_switch import switch_log
+from keyplan.apps.patroni.backups.records import Archive, BackupBook, NodeTask, TaskAnswer
+from keyplan.apps.patroni.clusters import RUNNING, leader_of
+from keyplan.apps.patroni.layout import BookKey, Broker, NodeKey, OrderKey
+from keyplan.apps.patroni.operation_progress import OperationProgress, StepFailedError
+from keyplan.apps.patroni.ports import PortAllocator
+from keyplan.apps.patroni.records import InstanceState, Operation, Step
+from keyplan.engine import SYSTEM_CLOCK
+from keyplan.errors import InvalidInputError
+from keyplan.layout import Binding
+
+__all__ = ["BackupSteps"]
+
+_WORK_SECONDS_MAX: Final = 24 * 3_600.0
+"""How long a backup or a restore may take. Why so long: terabytes do; that it goes on is told by who does it."""
+_TRIES: Final = 5
+"""How many leaders one backup is asked of, when each is a leader no more in the middle."""
+_DIGITS: Final = 8
+
+
+class BackupSteps:
+    """The steps by their words. Each raises StepFailedError, StoppedError, SupersededError, and KeyplanError of the store."""
+
+    def __init__(self, progress: OperationProgress, ports: PortAllocator | None) -> None:
+        self._progress = progress
+        self._latest = progress.latest
+        self._instance = progress.instance
+        self._ports = ports
+        self.steps: Final[Mapping[str, Callable[[Step], None]]] = {
+            "equip": self._equip,
+            "back_up": self._back_up,
+            "flush": self._flush,
+            "allocate": self._allocate,
+            "wait_recovered": self._wait_recovered,
+        }
+
+    # ---- an archive -----------------------------------------------------------------------------------------------------
+
+    def _equip(self, _step: Step) -> None:
+        """Tell every node where to archive. Where one cannot, all are told what they were told before."""
+        archive = self._progress.current().archive
+        if archive is None:
+            raise StepFailedError("the operation names no archive")
+        self._progress.commit(lambda broker, _operation: _order_archive(broker, self._instance, archive))
+        try:
+            self._progress.until(partial(self._untold, archive), self._progress.waits.step_seconds_max)
+        except StepFailedError:
+            former = self._latest.instances.require(self._instance).archive
+            self._progress.commit(lambda broker, _operation: _order_archive(broker, self._instance, former))
+            raise
+
+        def equipped(broker: Broker) -> None:
+            state = broker.instances.require(self._instance)
+            state.archive = archive
+            broker.instances.put(self._instance, state)
+            _put_book(broker, self._instance, state, archive)
+
+        self._progress.complete(equipped)
+
+    def _untold(self, archive: Archive) -> str:
+        waiting: list[str] = []
+        for key, cell in self._latest.nodes.list(self._instance):
+            report = self._latest.reports.get(OrderKey(cell, key.node))
+            if report is None:
+                waiting.append(f"{key.node}: cell {cell} does not answer")
+            elif report.archive is None or report.archive.stanza != archive.stanza:
+                waiting.append(f"{key.node}: {report.message or 'it has not heard of it'}")
+        return "; ".join(waiting)
+
+    # ---- a backup -------------------------------------------------------------------------------------------------------
+
+    def _back_up(self, step: Step) -> None:
+        for _ in range(_TRIES):
+            if not step.mark:
+                self._order_backup(step)
+            answer = self._answer(step)
+            if answer.state == "done":
+                self._progress.complete(partial(self._noted, step, answer))
+                return
+            self._progress.commit(lambda broker, _operation: self._forget_task(broker, step))
+            if self._latest.leaders.get(self._instance) == step.node:
+                raise StepFailedError(answer.message)
+            step.mark = ""  # Why: whoever leads now is asked.
+        raise StepFailedError(f"the leader has changed {_TRIES} times meanwhile")
+
+    def _order_backup(self, step: Step) -> None:
+        """Order a backup of the cell whose node leads, and note by which name."""
+        archive = self._latest.instances.require(self._instance).archive
+        if archive is None:
+            raise StepFailedError("the instance has no archive")
+        self._progress.until(self._missing_leader, self._progress.waits.step_seconds_max)
+        step.node = self._latest.leaders.get(self._instance) or ""
+        step.mark = f"{archive.stanza}-{secrets.token_hex(_DIGITS)}"
+        task = NodeTask(id=step.mark, kind="backup", archive=archive, wanted=step.target)
+
+        def ordered(broker: Broker, operation: Operation) -> None:
+            operation.steps[operation.completed_steps] = step
+            broker.operations.put(self._instance, operation)
+            broker.tasks.put(self._place(broker, step), task)
+
+        self._progress.commit(ordered)
+
+    def _place(self, broker: Broker, step: Step) -> OrderKey:
+        cell = broker.nodes.get(NodeKey(self._instance, step.node))
+        if cell is None:
+            raise StepFailedError(f"{step.node} leads, and is no node of the instance's")
+        return OrderKey(cell, step.node)
+
+    def _answer(self, step: Step) -> TaskAnswer:
+        """Wait for what comes of a task. A cell that is not alive for as long as a step may take has failed."""
+        key, now = self._place(self._latest, step), SYSTEM_CLOCK.monotonic
+        give_up, alive_at = now() + _WORK_SECONDS_MAX, now()
+        while now() < give_up:
+            answer = self._latest.task_answers.get(key)
+            if answer is not None and answer.id == step.mark and answer.state != "running":
+                return answer
+            if self._latest.cells.exists(key.cell):
+                # Why only then: a cell that is alive and does not take a task on does not know it.
+                taken = answer is not None and answer.id == step.mark
+                alive_at = now() if taken else alive_at
+            if now() - alive_at > self._progress.waits.step_seconds_max:
+                return TaskAnswer(id=step.mark, state="failed", message=f"cell {key.cell} does not take it on")
+            self._progress.pause()
+        return TaskAnswer(id=step.mark, state="failed", message=f"it took more than {_WORK_SECONDS_MAX:g} seconds")
+
+    def _noted(self, step: Step, answer: TaskAnswer, broker: Broker) -> None:
+        state = broker.instances.require(self._instance)
+        if state.archive is not None:
+            book = _put_book(broker, self._instance, state, state.archive)
+            verified = {backup.label: backup.verified_at for backup in book.backups}
+            book.backups = [replace(backup, verified_at=verified.get(backup.label, 0.0)) for backup in answer.backups]
+            book.looked_at = self._progress.clock.wall()
+            broker.backup_books.put(BookKey(self._instance, state.archive.stanza), book)
+        self._forget_task(broker, step)
+
+    def _forget_task(self, broker: Broker, step: Step) -> None:
+        key = self._place(broker, step)
+        broker.tasks.delete(key)
+        broker.task_answers.delete(key)
+
+    # ---- a cluster from a backup ----------------------------------------------------------------------------------------
+
+    def _flush(self, step: Step) -> None:
+        """Have the leader of the instance `node` archive what it has written so far, where there is a leader."""
+        found = leader_of(self._latest, step.node)
+        if found is not None:
+            if not step.mark:
+                step.mark = self._switched(step.node)
+                self._progress.note(step)
+            self._progress.until(partial(self._unarchived, step), self._progress.waits.step_seconds_max)
+        self._progress.complete()
+
+    def _switched(self, instance: str) -> str:
+        found = leader_of(self._latest, instance)
+        address = found[1].address if found is not None else None
+        if address is None:
+            raise StepFailedError(f"nobody leads {instance} who could be asked")
+        try:
+            return switch_log(address, self._latest.instances.require(instance).superuser_credentials)
+        except psycopg.Error as error:
+            raise StepFailedError(f"{instance} takes no statement: {type(error).__name__}") from error
+
+    def _unarchived(self, step: Step) -> str:
+        report = leaders_report(self._latest, step.node)
+        state = report.archive if report is not None else None
+        if state is not None and state.last_wal >= step.mark:
+            return ""
+        return f"{step.node} has not archived {step.mark} of its log; `keyplan patroni doctor` tells how its archive is"
+
+    def _allocate(self, _step: Step) -> None:
+        ports = self._ports
+        if ports is None:
+            raise StepFailedError("this broker has no ports to give")
+
+        def work(binding: Binding) -> int:
+            port = ports.allocate_in(binding, self._instance)
+            ports.allocate_reads_in(binding, self._instance, port)
+            return port
+
+        try:
+            port = self._progress.store.run(work)
+        except InvalidInputError as error:
+            raise StepFailedError(str(error)) from error
+
+        def allocated(broker: Broker) -> None:
+            state = broker.instances.require(self._instance)
+            state.allocated_port = port
+            broker.instances.put(self._instance, state)
+
+        self._progress.complete(allocated)
+
+    def _wait_recovered(self, _step: Step) -> None:
+        self._progress.until(self._unrecovered, _WORK_SECONDS_MAX)
+
+        def recovered(broker: Broker) -> None:
+            state = broker.instances.require(self._instance)
+            state.recovery = None
+            broker.instances.put(self._instance, state)
+
+        self._progress.complete(recovered)
+
+    def _unrecovered(self) -> str:
+        problem = self._missing_leader()
+        if problem:
+            reports = {
+                key.node: self._latest.reports.get(OrderKey(cell, key.node))
+                for key, cell in self._latest.nodes.list(self._instance)
+            }
+            failed = [
+                f"{node}: {report.message}" for node, report in reports.items() if report and report.state == "failed"
+            ]
+            if failed and len(failed) == len(reports):
+                raise StepFailedError("; ".join(failed))
+        return problem
+
+    def _missing_leader(self) -> str:
+        found = leader_of(self._latest, self._instance)
+        if found is None:
+            return "the cluster has no leader"
+        name, member = found
+        return "" if member.state in RUNNING and member.is_primary else f"the leader {name} is {member.state}"
+
+
+def _order_archive(broker: Broker, instance: str, archive: Archive | None) -> None:
+    for key, cell in list(broker.nodes.list(instance)):
+        place = OrderKey(cell, key.node)
+        order = broker.orders.get(place)
+        if order is not None and not order.remove and order.archive != archive:
+            order.archive = archive
+            broker.orders.put(place, order)
+
+
+def _put_book(broker: Broker, instance: str, state: InstanceState, archive: Archive) -> BackupBook:
+    """Write what the instance is into the book of its archive, and return the book."""
+    key = BookKey(instance, archive.stanza)
+    book = broker.backup_books.get(key) or BackupBook(archive=archive)
+    book.archive = archive
+    book.service_id, book.plan_id, book.node_count = state.service_id, state.plan_id, state.node_count
+    broker.backup_books.put(key, book)
+    return book
