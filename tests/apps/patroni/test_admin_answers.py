@@ -49,7 +49,7 @@ RECORDED = {
         '"service_instance_name":"","allocated_port":null,"replica_port":null,"node_count":1,"cells":[],'
         '"parameters":{},"nodes":[{"node_id":"n1","cell_guid":"c1"}],"bindings":[{"binding_id":"b1",'
         '"state":"ready","app_guid":"a"}],"operation":{"id":"o","kind":"provision","status":"success",'
-        '"steps":[{"kind":"add","node":"n1","target":"","mark":"","is_asked":false}],"completed_steps":0,"message":"","plan_id":"","node_count":0,'
+        '"steps":[{"kind":"add","node":"n1","target":"","mark":"","is_asked":false,"tries":0}],"completed_steps":0,"message":"","plan_id":"","node_count":0,'
         '"cells":[],"parameters":{},"configuration":{},"archive":null,"begun_at":2.5,"ended_at":0.0}}'
     ),
     "kept": (
