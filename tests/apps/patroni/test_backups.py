@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from keyplan.apps.patroni import BookKey, Cell, InstanceState, NodeOrder, NodeReport, Operation, OrderKey, Step
+from keyplan.apps.patroni import BookKey, Cell, InstanceState, NodeKey, NodeOrder, NodeReport, Operation, OrderKey, Step
 from keyplan.apps.patroni.backups.access_keys import read_access_keys
 from keyplan.apps.patroni.backups.archive import AccessKeys, archiving, pgbackrest_configuration, recovering
 from keyplan.apps.patroni.backups.archive_state import archive_state, is_failing, unsafe_since
@@ -29,6 +29,7 @@ from keyplan.apps.patroni.backups.records import (
 from keyplan.apps.patroni.backups.schedule import BackupSchedule, due_kind
 from keyplan.apps.patroni.clusters import clusters
 from keyplan.apps.patroni.diagnosis import diagnose
+from keyplan.apps.patroni.layout import OUTSIDE
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.codec import Secret
 from keyplan.engine import SYSTEM_CLOCK
@@ -211,6 +212,12 @@ def test_a_cluster_that_archived_nothing_is_restarted_with_the_leader_last_and_b
     assert (words(begun)[:2], words(begun)[-1]) == (["equip", "configure"], "back_up full")
     assert begun.configuration["postgresql"]["parameters"]["archive_mode"] == "on"
     assert cluster.broker.operations.require("f1").archive == begun.archive
+
+
+def test_a_cluster_whose_nodes_no_cell_runs_is_backed_up_by_others(cluster: PaperCluster) -> None:
+    cluster.broker.nodes.put(NodeKey("f1", "a"), OUTSIDE)
+    with pytest.raises(RefusedError, match="no cell runs a: others back it up"):
+        BackupPlans(cluster.store, SYSTEM_CLOCK).archive("f1", POLICY)
 
 
 def test_other_numbers_of_an_archive_are_told_and_nothing_is_restarted(cluster: PaperCluster) -> None:

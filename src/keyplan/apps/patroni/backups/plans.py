@@ -16,6 +16,7 @@ from keyplan.apps.patroni.backups.records import (
     Recovery,
     new_archive,
 )
+from keyplan.apps.patroni.clusters import outside_nodes
 from keyplan.apps.patroni.dynamic_configuration import is_on
 from keyplan.apps.patroni.events import EventLog
 from keyplan.apps.patroni.layout import Broker
@@ -55,6 +56,9 @@ class BackupPlans:
         """
 
         def planned(broker: Broker, state: InstanceState) -> Operation:
+            if outside := outside_nodes(broker, instance):
+                # Why: no cell tells them where to, and their archive is the affair of whoever runs them.
+                raise RefusedError(422, f"no cell runs {', '.join(outside)}: others back it up")
             former = state.archive
             is_same = former is not None and former.policy.repository == policy.repository
             archive = (
