@@ -50,7 +50,7 @@ RECORDED = {
         '"parameters":{},"nodes":[{"node_id":"n1","cell_guid":"c1"}],"bindings":[{"binding_id":"b1",'
         '"state":"ready","app_guid":"a"}],"operation":{"id":"o","kind":"provision","status":"success",'
         '"steps":[{"kind":"add","node":"n1","target":"","mark":"","is_asked":false,"tries":0}],"completed_steps":0,"message":"","plan_id":"","node_count":0,'
-        '"cells":[],"parameters":{},"configuration":{},"archive":null,"begun_at":2.5,"ended_at":0.0}}'
+        '"cells":[],"parameters":{},"configuration":{},"keep_seconds":0.0,"archive":null,"begun_at":2.5,"ended_at":0.0}}'
     ),
     "kept": (
         '{"instance_id":"f1","service_id":"s","plan_id":"p","organization_guid":"","space_guid":"sp",'

@@ -1,6 +1,7 @@
 """Archives, backups and restores, on paper: how they are judged, begun, asked of cells, and told."""
 
 import os
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -139,12 +140,15 @@ def test_a_bucket_is_opened_with_the_cells_keys_and_by_many_at_a_time() -> None:
 
 def test_a_recovery_follows_the_latest_history_and_leads_from_its_time_on() -> None:
     recovery = Recovery(archive=ARCHIVE, label="20261124-021137F", target="2026-11-24 02:13:05.000000+00")
-    told = recovering(recovery, folder=Path("/n"))
+    told = recovering(recovery, folder=Path("/n"), roles=["postgres", "replicator"])
     settings = told[told["method"]]["recovery_conf"]
     assert settings["recovery_target_time"] == "2026-11-24 02:13:05.000000+00"
     assert (settings["recovery_target_timeline"], settings["recovery_target_action"]) == ("latest", "promote")
     assert "--set=20261124-021137F" in told[told["method"]]["command"].split()
-    everything = recovering(Recovery(archive=ARCHIVE, label="x"), folder=Path("/n"))["pgbackrest"]["recovery_conf"]
+    assert "IN ('postgres', 'replicator')" in shlex.split(told["post_bootstrap"])[-1]
+    everything = recovering(Recovery(archive=ARCHIVE, label="x"), folder=Path("/n"), roles=[])["pgbackrest"][
+        "recovery_conf"
+    ]
     assert "recovery_target_time" not in everything
 
 

@@ -181,7 +181,8 @@ def _fetching(plan: NodePlan, folder: Path) -> dict[str, Any]:
 def _restoring(plan: NodePlan, folder: Path) -> dict[str, Any]:
     """How the first node makes its data, where not by initdb: Patroni adds `--scope` and `--datadir` to a site's command."""
     if plan.recovery is not None:
-        return recovering(plan.recovery, folder=folder)
+        roles = [login.username for login in (plan.superuser, plan.replication, plan.rewind) if login.username]
+        return recovering(plan.recovery, folder=folder, roles=roles)
     if not plan.restore:
         return {}
     command = f"{plan.restore_command} {shlex.quote(plan.restore)}"

@@ -6,6 +6,7 @@ node's own.
 """
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -99,8 +100,11 @@ def fetching(stanza: str, file: Path) -> str:
     return f'{shlex.join(["pgbackrest", f"--config={file}", f"--stanza={stanza}", "archive-get"])} %f "%p"'
 
 
-def recovering(recovery: Recovery, *, folder: Path) -> dict[str, Any]:
-    """Return how the first node of a cluster makes its data, for `bootstrap` of Patroni. `folder` is the node's."""
+def recovering(recovery: Recovery, *, folder: Path, roles: Sequence[str]) -> dict[str, Any]:
+    """Return how the first node of a cluster makes its data, for `bootstrap` of Patroni. `folder` is the node's.
+
+    `roles` are whom the new cluster's programs log in as.
+    """
     stanza = recovery.archive.stanza
     file, data = folder / SOURCE_FILE, folder / "home" / "data"
     # Why no recovery settings of pgBackRest's: they would lie in postgresql.auto.conf, and count before those of the cluster.
@@ -117,4 +121,15 @@ def recovering(recovery: Recovery, *, folder: Path) -> dict[str, Any]:
     if recovery.target:
         settings["recovery_target_time"] = recovery.target
     method = {"command": shlex.join(command), "no_params": True, "recovery_conf": settings}
-    return {"method": "pgbackrest", "pgbackrest": method}
+    return {"method": "pgbackrest", "pgbackrest": method, "post_bootstrap": _renewal(roles)}
+
+
+def _renewal(roles: Sequence[str]) -> str:
+    """Return a command that lets passwords of roles count again. Patroni gives them some, and leaves the time when they end."""
+    names = ", ".join(f"'{role}'" for role in roles)
+    statement = (
+        "DO $$ DECLARE role text; BEGIN "  # noqa: S608  # Why: the names are ours, and none has a quote.
+        f"FOR role IN SELECT rolname FROM pg_roles WHERE rolname IN ({names}) "
+        "LOOP EXECUTE format('ALTER ROLE %I VALID UNTIL ''infinity''', role); END LOOP; END $$"
+    )
+    return shlex.join(["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-c", statement])
