@@ -15,7 +15,7 @@ from keyplan.store import open_store
 from tests.apps.runm.client import I1, PROJECT, SW, WEST
 from tests.ways.frames import frames_of
 
-AT_MOST = 26
+AT_MOST = 20
 BY_NAME = {**SW, "partition": "us-west.example.com"}
 IMAGE = {"partition": WEST, "object_type": "runm.image", "project": PROJECT, "uuid": I1, "name": "one"}
 
