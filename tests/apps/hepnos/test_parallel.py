@@ -140,3 +140,11 @@ def test_the_workers_of_a_dask_client_are_given_every_event_once(open_store: Ope
             processor.process(dataset, work.fail_at_seven)
     assert (done.events, len(done.by_worker)) == (1_000, 2)
     assert caught.value.facts["event"] == 7
+
+
+def test_a_function_that_no_process_can_be_given_is_told_before_one_is_started(open_store: Opened) -> None:
+    store = open_store()
+    dataset = store.root.ensure("d")
+    dataset.create_items([1], [1], [1])
+    with pytest.raises(InvalidInputError, match="cannot be handed to another process"):
+        hepnos.ParallelProcessor(store).process(dataset, lambda _event: None)

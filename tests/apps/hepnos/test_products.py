@@ -311,6 +311,22 @@ def test_a_reference_to_nothing_fails_when_it_is_used(event: hepnos.Event) -> No
         hepnos.Ref.to(hepnos.ProductID())
 
 
+def test_what_is_no_reference_and_a_wrong_type_of_one_are_told(event: hepnos.Event) -> None:
+    store = event.datastore
+    vector, number = event.store("v", [1.5, 2.5]), event.store("n", 5)
+    assert hepnos.Ref.to(vector, np.int64(1)).load(store) == 2.5
+    wrong: Any = [("text", None), (vector, "1"), (vector, True), (vector, -1)]
+    for product, index in wrong:
+        with pytest.raises(InvalidInputError, match="the id of a product"):
+            hepnos.Ref.to(product, index)
+    with pytest.raises(InvalidInputError, match=r"it is a hepnos\.Ref, not ProductID"):
+        store.resolve(vector)  # type: ignore[arg-type] # Why: that is what is told.
+    with pytest.raises(hepnos.TypeMismatchError, match="stored as vector<float64>"):
+        store.resolve(hepnos.Ref.to(vector), str)
+    with pytest.raises(hepnos.TypeMismatchError, match="without an index"):
+        store.resolve(hepnos.Ref.to(number, 0))
+
+
 # ---- types whose name must say all -------------------------------------------------------------------------------------------
 
 

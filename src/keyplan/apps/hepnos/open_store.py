@@ -15,6 +15,7 @@ from keyplan.apps.hepnos.references import Ref
 from keyplan.apps.hepnos.remote_frames import transport_to
 from keyplan.apps.hepnos.remote_queues import RemoteQueues
 from keyplan.engine import open_engine
+from keyplan.errors import InvalidInputError
 from keyplan.store import Store
 
 __all__ = ["OpenStore"]
@@ -39,7 +40,9 @@ class OpenStore(StoreAccess):
         return {kind.value: len(ring.databases) for kind, ring in self.databases.rings.items()}
 
     def resolve(self, ref: Ref, type: Any = None) -> Any:  # noqa: A002  # Why: as above.
-        """Return what a reference points at. Raises MissingError when that is gone."""
+        """Return what a reference points at; see `Ref.load`. Raises InvalidInputError for what is no reference."""
+        if not isinstance(ref, Ref):
+            raise InvalidInputError(source="reference", problem=f"it is a hepnos.Ref, not {ref.__class__.__name__}")
         return ref.load(self, type)
 
     # ---- many at once --------------------------------------------------------------------------------------------------

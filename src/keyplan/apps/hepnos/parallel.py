@@ -4,6 +4,7 @@ Workers are those of any `concurrent.futures.Executor`: threads, processes, mpi4
 worker in another process opens the store again, by its address, once.
 """
 
+import pickle
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from functools import partial, reduce
@@ -84,7 +85,8 @@ class ParallelProcessor:
     def process(self, dataset: DataSet, function: Callable[..., object]) -> Processed:
         """Call `function(event)`, or `function(event, products)` with preload, for every event; return what was done.
 
-        Raises ProcessingError, which names the event, when the function fails for one: workers finish their pieces and stop.
+        Raises ProcessingError, which names the event, when the function fails for one: workers finish their pieces and stop;
+        InvalidInputError for a function that processes cannot be given, as a lambda.
         """
         events, pieces = 0, 0
         by_worker: dict[str, int] = {}
@@ -130,6 +132,7 @@ class ParallelProcessor:
                 yield from self._through_processes(job, pieces_of(dataset, self._piece_events))
 
     def _through_processes(self, job: Job, pieces: Iterator[Piece]) -> Generator[Done, None, None]:
+        _check_function(job.function)
         unfinished = _Unfinished()
         while True:
             # Why spawned: a fork would take open LMDB files, and other threads' locks, with it.
@@ -165,6 +168,16 @@ class ParallelProcessor:
             unfinished.hand_back()
             for future in running:
                 future.cancel()
+
+
+def _check_function(function: Callable[..., Any]) -> None:
+    """Raise InvalidInputError for a function that no other process can be given. Why before: no process is started for it."""
+    try:
+        pickle.dumps(function)
+    except Exception as error:  # Why all: what cannot be pickled says so by whatever error.
+        name = getattr(function, "__qualname__", repr(function))
+        problem = f"{name} cannot be handed to another process: give a function of a module, or an executor of threads"
+        raise InvalidInputError(source="function", problem=problem) from error
 
 
 def _of_all(ranks: Sequence[Processed]) -> Processed:
