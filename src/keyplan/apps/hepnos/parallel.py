@@ -4,7 +4,6 @@ Workers are those of any `concurrent.futures.Executor`: threads, processes, mpi4
 worker in another process opens the store again, by its address, once.
 """
 
-import pickle
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from functools import partial, reduce
@@ -171,13 +170,14 @@ class ParallelProcessor:
 
 
 def _check_function(function: Callable[..., Any]) -> None:
-    """Raise InvalidInputError for a function that no other process can be given. Why before: no process is started for it."""
-    try:
-        pickle.dumps(function)
-    except Exception as error:  # Why all: what cannot be pickled says so by whatever error.
-        name = getattr(function, "__qualname__", repr(function))
+    """Raise InvalidInputError for a function that no other process finds by its name. Why before: none is started for it."""
+    inner = function
+    while isinstance(inner, partial):
+        inner = inner.func
+    name = getattr(inner, "__qualname__", "")
+    if "<" in name:  # Python's own words: <lambda>, <locals>.
         problem = f"{name} cannot be handed to another process: give a function of a module, or an executor of threads"
-        raise InvalidInputError(source="function", problem=problem) from error
+        raise InvalidInputError(source="function", problem=problem)
 
 
 def _of_all(ranks: Sequence[Processed]) -> Processed:
