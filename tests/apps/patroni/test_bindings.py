@@ -26,6 +26,7 @@ from tests.apps.patroni.conftest import Deployment, broker_server
 from tests.apps.patroni.osb_platform import SOLO, Platform
 from tests.apps.patroni.paper_cell import PaperCells
 from tests.apps.patroni.paper_cluster import PaperCluster
+from tests.servers.authority import Authority
 from tests.servers.etcd import free_port
 
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
@@ -76,9 +77,11 @@ def bindable(postgresql: tuple[Path, int], tmp_path_factory: pytest.TempPathFact
             connection.execute(psycopg.sql.SQL("ALTER ROLE postgres PASSWORD {}").format(password))
         return f"127.0.0.1:{port}"
 
+    authority = Authority.create(tmp_path_factory.mktemp("authority")).ca
+    tls = f"tls-authority={authority}"
     with (
         open_store(url) as store,
-        broker_server(url, "host=router.example", "replica-ports=34000", "sslmode=require") as server,
+        broker_server(url, "host=router.example", "replica-ports=34000", tls) as server,
         PaperCells(store, "n1", postgresql=led),
     ):
         platform = Platform(server.url)
@@ -106,9 +109,10 @@ def test_a_binding_lives_and_dies_and_its_tables_stay(bindable: Deployment, post
     assert one["username"] != two["username"]
     assert (one["host"], one["port"], one["name"]) == ("router.example", 33000, "postgres")
     log_in = f"postgres://{one['username']}:{one['password']}@router.example"
-    assert one["uri"] == f"{log_in}:33000/postgres?sslmode=require"
-    assert one["jdbcUrl"].endswith(f"password={one['password']}&sslmode=require")
-    assert (one["read_port"], one["read_uri"]) == (34000, f"{log_in}:34000/postgres?sslmode=require")
+    assert one["uri"] == f"{log_in}:33000/postgres?sslmode=verify-full"
+    assert one["jdbcUrl"].endswith(f"password={one['password']}&sslmode=verify-full")
+    assert (one["read_port"], one["read_uri"]) == (34000, f"{log_in}:34000/postgres?sslmode=verify-full")
+    assert one["ca_certificate"].startswith("-----BEGIN CERTIFICATE-----")
     assert first.json()["endpoints"] == [{"host": "router.example", "ports": ["33000", "34000"]}]
     again = platform.bind("db", "b1", SOLO)
     assert (again.status_code, again.json()) == (200, first.json())

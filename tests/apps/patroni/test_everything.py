@@ -4,6 +4,8 @@ import json
 import pwd
 import signal
 import socket
+import ssl
+import struct
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 import keyplan
@@ -127,6 +130,37 @@ def assert_reads_and_tls(everything: UpProcess, uri: str, reads: str) -> None:
     assert "read-only transaction" in psql(reads, "insert into story values (0)")
     assert "SSL connection (protocol: TLS" in psql(uri, r"\conninfo")
     assert "error:" in psql(uri.replace("sslmode=require", "sslmode=disable"), "select 1")
+    verified = uri.replace("sslmode=require", f"sslmode=verify-full&sslrootcert={everything.authority.ca}")
+    assert psql(verified, "select 1") == "1", "the router leads to who has the certificate"
+    assert_certificate_is_replaced(everything, verified)
+
+
+def assert_certificate_is_replaced(everything: UpProcess, uri: str) -> None:
+    """Another certificate takes its place while sessions go on, and no connection is refused meanwhile."""
+    authority = everything.authority
+    with psycopg.connect(uri) as session:
+        authority.issue("server", "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth\n", subject="/CN=the next")
+        wanted = ssl.PEM_cert_to_DER_cert(authority.certificate("server").read_text())
+
+        def is_shown() -> bool:
+            with psycopg.connect(uri) as fresh:
+                fresh.execute("select 1")
+            return shown_certificate(everything.first_port) == wanted
+
+        until(is_shown, 60, everything.logs)
+        row = session.execute("select 1").fetchone()
+        assert row == (1,)
+
+
+def shown_certificate(port: int) -> bytes | None:
+    """The certificate that PostgreSQL shows behind a port: TLS is asked for in its own protocol."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as plain:
+        plain.sendall(struct.pack(">II", 8, 80877103))
+        assert plain.recv(1) == b"S"
+        with context.wrap_socket(plain) as secured:
+            return secured.getpeercert(binary_form=True)
 
 
 def assert_figures(everything: UpProcess) -> None:

@@ -24,6 +24,7 @@ from keyplan.apps.patroni.node_process import Node, found_nodes
 from keyplan.apps.patroni.processes import Running, Spawned
 from keyplan.errors import InvalidInputError
 from keyplan.testing.faults import FakeClock
+from tests.servers.authority import Authority
 from tests.servers.etcd import free_port
 from tests.servers.patroni import until
 
@@ -103,9 +104,8 @@ def test_a_certificate_goes_with_its_key(tmp_path: Path, given: tuple[str | None
 
 
 def test_a_cell_of_up_is_given_what_up_was_given(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "cert", tmp_path / "key"
-    certificate.write_text("")
-    key.write_text("")
+    authority = Authority.create(tmp_path)
+    certificate, key = authority.certificate("server"), authority.key("server")
     options = NodeOptions(
         parameter=["a=1", "b=2"],
         patroni=["ttl=20", "synchronous_mode=true"],

@@ -94,7 +94,7 @@ class UpProcess:
         self.first_port = free_port()
         # Why so far: the ranges of the two must not meet.
         self.first_read_port = self.first_port + 20
-        authority = Authority.create(folder / "authority")
+        self.authority = authority = Authority.create(folder / "authority")
         self._arguments = [
             *("--cells", str(cells), "--data", str(self.data), "--listen", f"127.0.0.1:{free_port()}"),
             *("--gateway", f"127.0.0.1:{free_port()}"),
@@ -103,7 +103,7 @@ class UpProcess:
             *("--setting", f"patroni-broker.ports={self.first_port}-{self.first_port + 9}"),
             *("--setting", f"patroni-broker.replica-ports={self.first_read_port}"),
             # Why 5: a broker that was killed is waited for so long.
-            *("--setting", "patroni-broker.sslmode=require", "--setting", "patroni-broker.claim-seconds=5"),
+            *("--setting", "patroni-broker.claim-seconds=5"),
         ]
         self._arguments += [word for setting in settings for word in ("--setting", f"patroni-broker.{setting}")]
         users = instance_users() if has_instance_users else ()

@@ -164,10 +164,14 @@ def _made_ready(broker: Broker, key: BindingKey, credentials: Credentials) -> No
 
 
 class RouterAddress(NamedTuple):
-    """Where bindings say that the router is, and how a client is to see to it that nobody listens: libpq's `sslmode`."""
+    """Where bindings say that the router is, and how a client is to see to it that nobody listens: libpq's `sslmode`.
+
+    `authorities` are the certificates, as PEM, that a client verifies by who answers.
+    """
 
     host: str
     ssl_mode: str = ""
+    authorities: str = ""
 
 
 def credentials_shown(
@@ -200,6 +204,8 @@ def credentials_shown(
         "uri": uri(user, port),
         "jdbcUrl": jdbc + (f"&{mode}" if mode else ""),
     }
+    if router.authorities:
+        shown["ca_certificate"] = router.authorities
     if reads is not None:
         shown |= {"read_port": reads, "read_uri": uri(user, reads)}
     if superuser is not None:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from threading import Event
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import msgspec
 
 from keyplan.apps.patroni.backups.node_tasks import NodeTasks
+from keyplan.apps.patroni.certificates import ServedCertificate, TlsFiles
 from keyplan.apps.patroni.layout import DEFAULT_IMAGE, OUTSIDE, Broker, OrderKey
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.node_config import DYNAMIC_DEFAULT, Gateway, NodePlan, merged
@@ -40,18 +41,11 @@ from keyplan.errors import (
 from keyplan.layout import ChangeKind, Changes
 from keyplan.store import Store
 
-__all__ = ["CellAgent", "CellSettings", "TlsFiles"]
+__all__ = ["CellAgent", "CellSettings"]
 
 _POLL_SECONDS: Final = 0.25
 _RETRY_SECONDS: Final = 1.0
 _PORTS_DEFAULT: Final = PortRange(20_000, 24_999)
-
-
-class TlsFiles(NamedTuple):
-    """The certificate that the PostgreSQL of every node of a cell shows, and its key."""
-
-    certificate: Path
-    key: Path
 
 
 @dataclass(frozen=True)
@@ -93,6 +87,7 @@ class CellAgent:
         self._changes: Changes[OrderKey, NodeOrder] | None = None
         self._lock = -1
         self._tasks = NodeTasks(store, settings.name, clock)
+        self._certificate: ServedCertificate | None = None
         self._memory = StoreMemory(store, settings.folder / "store.json", clock)
         self._registrar = Registrar(
             store,
@@ -122,19 +117,19 @@ class CellAgent:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise InvalidInputError(source=str(self._settings.folder), problem="another agent runs this cell") from None
+        if self._settings.tls is not None:
+            self._certificate = ServedCertificate(self._settings.tls)
         found = found_nodes(self._folder, self._host, self._clock)
         self._damaged = found.damaged
         self._nodes = {node.plan.node: node for node in found.nodes}
         for name, problem in self._damaged.items():
             LOGGER.error("node %s is left as it is: %s", name, problem)
         for node in self._nodes.values():
-            if self._settings.tls is not None:
-                node.show_certificate(*self._settings.tls)
-                try:
-                    node.prepare_anew()
-                except InvalidInputError as error:
-                    # Why: the other nodes of the cell are to go on, and this one does with what it was told before.
-                    LOGGER.error("node %s is not told of its certificate: %s", node.plan.node, error)
+            try:
+                self._show_certificate(node)
+            except InvalidInputError as error:
+                # Why: the other nodes of the cell are to go on, and this one does with what it was told before.
+                LOGGER.error("node %s is not told of its certificate: %s", node.plan.node, error)
             LOGGER.info(
                 "node %s of %s is there%s", node.plan.node, node.plan.instance, ", running" * bool(node.process)
             )
@@ -193,6 +188,8 @@ class CellAgent:
             # Invariant: nothing is announced, run or removed before it is known whose store this is.
             has_nodes = bool(self._nodes or self._damaged)
             self._memory.require_same(has_nodes=has_nodes, accepted=self._settings.accepted_store)
+        if self._certificate is not None:
+            self._certificate.look()
         if self._registrar.announce():
             self._learn(wait_seconds)
             for node in sorted({*self._orders, *self._nodes, *self._damaged}):
@@ -209,6 +206,8 @@ class CellAgent:
         """Take the next step for one node. What is wrong with it is reported, and keeps no other node waiting."""
         order = self._orders.get(name)
         try:
+            if name in self._nodes:
+                self._show_certificate(self._nodes[name])
             if name in self._damaged:
                 raise CorruptionError(source=str(self._folder / name), problem=self._damaged[name])
             if order is None:
@@ -221,6 +220,16 @@ class CellAgent:
             self._note_fault(name, order, str(error))
         else:
             self._faults.pop(name, None)
+
+    def _show_certificate(self, node: Node) -> None:
+        """Let a node show the certificate as it is now. Sessions go on, and no new one is refused."""
+        if self._certificate is not None and node.certificate != self._certificate.pair:
+            node.show_certificate(self._certificate.pair)
+            try:
+                node.prepare_anew()
+            except BaseException:
+                node.certificate = None  # Why: the next step tries again.
+                raise
 
     def _note_fault(self, name: str, order: NodeOrder | None, text: str) -> None:
         if self._faults.get(name) != text:
@@ -287,8 +296,8 @@ class CellAgent:
             # Invariant: the report comes first, and the broker knows of the node before anything of it runs.
             self._registrar.report(name, NodeReport(instance=order.instance, state="starting"))
             node = Node(self._folder / name, plan, self._host, self._clock)
-            if self._settings.tls is not None:
-                node.show_certificate(*self._settings.tls)
+            if self._certificate is not None:
+                node.show_certificate(self._certificate.pair)
             node.prepare()
             self._nodes[name] = node
             self._memory.note_revision()

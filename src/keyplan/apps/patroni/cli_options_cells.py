@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from keyplan.apps.patroni.cell_agent import TlsFiles
+from keyplan.apps.patroni.certificates import TlsFiles, read_pair
 from keyplan.apps.patroni.dynamic_configuration import require_changes
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.node_host import NODE_USER_DEFAULT, Host, find_host
@@ -137,15 +137,14 @@ class NodeOptions(NamedTuple):
 
     @property
     def tls(self) -> TlsFiles | None:
-        """Both files, or None for neither. Raises InvalidInputError for one alone, and for one that is not there."""
+        """Both files, or None for neither. Raises InvalidInputError for one alone, and for what does not fit."""
         if self.certificate is None and self.key is None:
             return None
         if self.certificate is None or self.key is None:
             raise InvalidInputError(source="--tls-certificate", problem="belongs with --tls-key")
-        for file in (self.certificate, self.key):
-            if not file.is_file():
-                raise InvalidInputError(source=str(file), problem="there is no such file")
-        return TlsFiles(self.certificate.absolute(), self.key.absolute())
+        files = TlsFiles(self.certificate.absolute(), self.key.absolute())
+        read_pair(files)
+        return files
 
     @property
     def parameters(self) -> dict[str, str]:

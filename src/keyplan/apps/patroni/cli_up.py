@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from keyplan.apps.patroni.certificates import read_authorities
 from keyplan.apps.patroni.cli_options_cells import (
     ForwardOption,
     InstanceUsersOption,
@@ -22,10 +23,12 @@ from keyplan.cli import JsonOption, print_json, print_text, spread
 from keyplan.errors import InvalidInputError
 from keyplan.signals import told_by_signals
 
-__all__ = ["up"]
+__all__ = ["broker_tls_settings", "up"]
 
 _BROKER: Final = "patroni-broker."
 _PORTS_SETTING: Final = f"{_BROKER}ports="
+_SSL_MODE_SETTING: Final = f"{_BROKER}sslmode="
+_AUTHORITY_SETTING: Final = f"{_BROKER}tls-authority="
 
 
 @spread
@@ -59,6 +62,12 @@ def up(
             "--setting", metavar="NAME.KEY=VALUE", help="A setting of the broker, or of a gateway; may be repeated."
         ),
     ] = None,
+    authority: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-authority", metavar="FILE", help="What clients verify the certificate by; bindings have it."
+        ),
+    ] = None,
     instance_users: InstanceUsersOption = "",
     nodes: NodeOptions,
     forward: ForwardOption = False,
@@ -79,6 +88,7 @@ def up(
     host = find_host(user=nodes.user, programs=nodes.postgresql, instance_users=users)
     tell_of_common_user(host, users)
     folder = data.absolute()
+    tls = broker_tls_settings(setting or (), authority, has_tls=nodes.tls is not None)
     settings = UpSettings(
         folder=folder,
         store=store or f"lmdb:{folder / 'store'}",
@@ -90,7 +100,7 @@ def up(
         cell_options=nodes.words(),
         router_options=[*(["--forward"] if forward else []), *_router_ports(setting), "--log-level", nodes.log_level],
         gateway=gateway,
-        broker_options=_settings_for(setting, is_broker=True),
+        broker_options=_settings_for([*tls, *(setting or ())], is_broker=True),
         gateway_options=_settings_for(setting, is_broker=False),
     )
     stop = Event()
@@ -114,6 +124,17 @@ def _announce(everything: Everything, *, as_json: bool) -> None:
         cells = ", ".join(described["cells"])
         print_text(f"ready: broker {described['broker']}, credentials {described['credentials']}, cells {cells}")
     sys.stdout.flush()
+
+
+def broker_tls_settings(settings: Sequence[str], authority: Path | None, *, has_tls: bool) -> list[str]:
+    """What the broker says of TLS in bindings, where PostgreSQL has it and no setting says otherwise."""
+    if authority is not None:
+        if not has_tls:
+            raise InvalidInputError(source="--tls-authority", problem="belongs with --tls-certificate and --tls-key")
+        read_authorities(authority)
+        return [f"patroni-broker.tls-authority={authority.absolute()}"]
+    says = any(text.startswith((_SSL_MODE_SETTING, _AUTHORITY_SETTING)) for text in settings)
+    return [f"{_SSL_MODE_SETTING}require"] if has_tls and not says else []
 
 
 def _router_ports(settings: Sequence[str] | None) -> list[str]:

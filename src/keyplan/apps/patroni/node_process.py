@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from keyplan.apps.patroni.backups.archive_state import archive_state
 from keyplan.apps.patroni.backups.node_files import write_archive_files
 from keyplan.apps.patroni.backups.records import Archive, ArchiveState
+from keyplan.apps.patroni.certificates import CertificatePair
 from keyplan.apps.patroni.node_config import (
     CERTIFICATE_FILE,
     KEY_FILE,
@@ -80,6 +81,8 @@ class Node:
         self._may_start_at = clock.monotonic()
         self._ends_by = 0.0
         self._told_to_end: Running | None = None
+        self.certificate: CertificatePair | None = None
+        """What it was told to show by this agent; None before that."""
         self._data_bytes = 0
         self._measured_at = -_MEASURE_SECONDS
         self._archive_state: ArchiveState | None = None
@@ -202,20 +205,17 @@ class Node:
         # Invariant: written last. A folder with it is complete, and one without it holds no data.
         write_whole(self.folder / "node.json", _PLAN.encode(self.plan).decode())
 
-    def show_certificate(self, certificate: Path, key: Path) -> None:
+    def show_certificate(self, pair: CertificatePair) -> None:
         """Let PostgreSQL show this certificate, and talk to nobody without TLS; a new certificate takes the old one's place.
 
-        Raises InvalidInputError when a file cannot be read.
+        What runs is told by `prepare_anew`.
         """
         make_passage(self.folder, self._host.owner)
-        for source, name in ((certificate, CERTIFICATE_FILE), (key, KEY_FILE)):
-            try:
-                text = source.read_text()
-            except (OSError, UnicodeDecodeError) as error:
-                raise InvalidInputError(source=str(source), problem="cannot be read") from error
+        for text, name in ((pair.certificate, CERTIFICATE_FILE), (pair.key, KEY_FILE)):
             # Why not in its home: whoever may write there could put a link in the place of what is given to them.
             write_whole(self.folder / name, text, owner=self._host.owner)
         self.plan.has_tls = True
+        self.certificate = pair
 
     def change_to(self, plan: NodePlan) -> None:
         """Be as another plan says from now on: find its store elsewhere, or log in as others. Patroni, if it runs, reads it."""

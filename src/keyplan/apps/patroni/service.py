@@ -11,6 +11,7 @@ from keyplan.apps.patroni.admin_routes import Administration, Recreations
 from keyplan.apps.patroni.broker_bindings import Bindings, RouterAddress
 from keyplan.apps.patroni.broker_loop import BrokerLoop
 from keyplan.apps.patroni.catalog import BUILT_IN_CATALOG, read_catalog
+from keyplan.apps.patroni.certificates import read_authorities
 from keyplan.apps.patroni.cluster_observer import ClusterObserver
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.metrics import ClusterFigures, EventMeters, OperationMeters
@@ -52,7 +53,15 @@ class BrokerSettings:
     ] = "broker"
     host: Annotated[str, Setting("the router's address, as bindings tell it")] = "127.0.0.1"
     sslmode: Annotated[
-        Literal["prefer", "require", "verify-ca", "verify-full"] | None, Setting("stands in the URIs of bindings")
+        Literal["prefer", "require", "verify-ca", "verify-full"] | None,
+        Setting("stands in the URIs of bindings", default="none; `verify-full` with `tls-authority`"),
+    ] = None
+    tls_authority: Annotated[
+        Path | None,
+        Setting(
+            "certificates, as PEM, that clients verify PostgreSQL by; bindings have them as `ca_certificate`",
+            form=TextForm(Path, "a file"),
+        ),
     ] = None
     ports: Annotated[
         PortRange, Setting("the public ports", form=TextForm(port_range, "`FIRST-LAST`"), default="33000-33999")
@@ -114,6 +123,12 @@ def _clusters_alone(context: ServiceContext, principals: ClusterPrincipals | Non
     )
 
 
+def _router_address(settings: BrokerSettings) -> RouterAddress:
+    if settings.tls_authority is None:
+        return RouterAddress(settings.host, settings.sslmode or "")
+    return RouterAddress(settings.host, settings.sslmode or "verify-full", read_authorities(settings.tls_authority))
+
+
 def build(context: ServiceContext) -> Service:
     """Return the service. Raises InvalidInputError for a setting's value, or for a catalog that cannot be read.
 
@@ -159,7 +174,7 @@ def build(context: ServiceContext) -> Service:
         catalog,
         beginnings,
         Bindings(store, context.clock),
-        router=RouterAddress(settings.host, settings.sslmode or ""),
+        router=_router_address(settings),
         on_begun=loop.look_soon,
     )
     recreations = Recreations(beginnings, catalog, callbacks, on_begun=loop.look_soon)
