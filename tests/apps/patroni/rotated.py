@@ -109,13 +109,13 @@ def _assert_hidden(everything: UpProcess, logins: list[Credentials]) -> None:
 def assert_a_killed_broker_is_gone_on_for(
     everything: UpProcess, instance: str, is_known: Callable[[str], bool]
 ) -> None:
-    """The server is killed with the broker while nodes are waited for; what is replaced ends at once when they are told."""
+    """The broker is killed while nodes are waited for; what is replaced ends at once when they are told."""
     former = logins_of(everything, instance)
     rotation = _ROTATE.format(instance, "--only token --only rest --keep-seconds 0")
     with ThreadPoolExecutor(1) as typing:
         told = typing.submit(everything.bash, rotation)
         until(lambda: completed_steps(everything, instance) in {2, 3}, 60, everything.logs)
-        everything.part("server").send(signal.SIGKILL)
+        everything.part("broker").send(signal.SIGKILL)
         told.result()
     latter = logins_of(everything, instance)
     for kind in (LoginKind.TOKEN, LoginKind.REST):
