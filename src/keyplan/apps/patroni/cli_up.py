@@ -31,6 +31,12 @@ _SSL_MODE_SETTING: Final = f"{_BROKER}sslmode="
 _AUTHORITY_SETTING: Final = f"{_BROKER}tls-authority="
 
 
+_AuthorityOption = Annotated[
+    Path | None,
+    typer.Option("--tls-authority", metavar="FILE", help="What clients verify the certificate by; bindings have it."),
+]
+
+
 @spread
 def up(
     *,
@@ -62,12 +68,7 @@ def up(
             "--setting", metavar="NAME.KEY=VALUE", help="A setting of the broker, or of a gateway; may be repeated."
         ),
     ] = None,
-    authority: Annotated[
-        Path | None,
-        typer.Option(
-            "--tls-authority", metavar="FILE", help="What clients verify the certificate by; bindings have it."
-        ),
-    ] = None,
+    authority: _AuthorityOption = None,
     instance_users: InstanceUsersOption = "",
     nodes: NodeOptions,
     forward: ForwardOption = False,
@@ -88,7 +89,6 @@ def up(
     host = find_host(user=nodes.user, programs=nodes.postgresql, instance_users=users)
     tell_of_common_user(host, users)
     folder = data.absolute()
-    tls = broker_tls_settings(setting or (), authority, has_tls=nodes.tls is not None)
     settings = UpSettings(
         folder=folder,
         store=store or f"lmdb:{folder / 'store'}",
@@ -100,7 +100,7 @@ def up(
         cell_options=nodes.words(),
         router_options=[*(["--forward"] if forward else []), *_router_ports(setting), "--log-level", nodes.log_level],
         gateway=gateway,
-        broker_options=_settings_for([*tls, *(setting or ())], is_broker=True),
+        broker_options=_broker_options(setting or (), authority, nodes),
         gateway_options=_settings_for(setting, is_broker=False),
     )
     stop = Event()
@@ -124,6 +124,11 @@ def _announce(everything: Everything, *, as_json: bool) -> None:
         cells = ", ".join(described["cells"])
         print_text(f"ready: broker {described['broker']}, credentials {described['credentials']}, cells {cells}")
     sys.stdout.flush()
+
+
+def _broker_options(settings: Sequence[str], authority: Path | None, nodes: NodeOptions) -> list[str]:
+    tls = broker_tls_settings(settings, authority, has_tls=nodes.tls is not None)
+    return _settings_for([*tls, *settings], is_broker=True)
 
 
 def broker_tls_settings(settings: Sequence[str], authority: Path | None, *, has_tls: bool) -> list[str]:
