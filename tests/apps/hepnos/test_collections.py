@@ -116,8 +116,18 @@ def test_some_of_the_events_are_chosen_by_slices_masks_and_positions(nanoaod: he
             muons[outside]
         with pytest.raises(IndexError):
             events[outside]
+    with pytest.raises(InvalidInputError, match="all of its columns are excluded"):
+        muons.array(exclude=["*"])
+    assert (len(muons[[]]), len(events[[]]), len(events[[True, False, True]])) == (0, 0, 2)
+    nanoaod.create_run(2).create_subrun(1).create_event(5)  # which has no product of any table
+    latest = nanoaod.events()["Muon"]
+    assert latest.pt.to_list() == [[], [20.0], [30.0, 31.0], None]
+    assert latest[ak.num(latest.pt) < 2].pt.to_list() == [[], [20.0]]  # what is nothing in a mask chooses none
+    assert nanoaod.events()[ak.num(latest.pt) < 2].to_numpy()["event"].tolist() == [10, 20]
+    with pytest.raises(InvalidInputError, match="some of the positions are nothing"):
+        latest[ak.Array([1, None])]
     subrun = nanoaod.runs[1].subruns[7]
-    assert (len(subrun.events), len(nanoaod.runs), len(nanoaod.runs[1].subruns)) == (3, 1, 1)
+    assert (len(subrun.events), len(nanoaod.runs), len(nanoaod.runs[1].subruns)) == (3, 2, 1)
     assert [event.number for event in subrun.events[10:30]] == [10, 20]
     assert [event.number for event in subrun.events[20:]] == [20, 30]
     assert bool(nanoaod.runs[1].subruns.handle(8).events) is True  # a view is one, however many it has
@@ -284,6 +294,10 @@ def test_physlite_links_lead_to_the_collections_that_they_name(dataset: hepnos.D
     assert events["TruthBoson"].truth_childs.pdgId.to_list() == [[[13]], [[None, 24]]]
     assert muons.inDetTrackParticleLink.m_persKey.to_list() == [[77, 0], [77]]
     assert events["EventInfo"].mu.to_list() == [30, 40]
+    branches, link = hepnos.Branches(events), "AnalysisMuonsAuxDyn:inDetTrackParticleLink"
+    assert branches["AnalysisMuonsAuxDyn:pt"].to_list() == [[10, 11], [20]]
+    assert branches[f"{link}/{link}.m_persKey"].to_list() == [[77, 0], [77]]
+    assert branches[f"{link}/{link}.m_persIndex"].to_list() == [[1, 0], [0]]
     assert muons[["pt"]].to_list()[1] == [{"pt": 20}]
     assert dataset.load_table("Muons", columns=["pt"]).rows.pt.to_list() == [10, 11, 20]
 

@@ -29,7 +29,7 @@ from keyplan.apps.hepnos.table_notes import chosen_columns
 from keyplan.apps.hepnos.tables import Table, TableRows, Tables
 from keyplan.errors import InvalidInputError
 
-__all__ = ["Collection", "Collections", "Field", "Reader", "Related", "arrays_module", "fields_of"]
+__all__ = ["Collection", "Collections", "Field", "Reader", "Related", "arrays_module", "chosen_events", "fields_of"]
 
 
 class Field:
@@ -57,6 +57,24 @@ def arrays_module() -> Any:
     """Return the module that makes arrays of awkward. Raises InvalidInputError where awkward is not installed."""
     values_module()
     return import_module("keyplan.apps.hepnos.collection_values")
+
+
+def chosen_events(events: npt.NDArray[Any], key: Any) -> npt.NDArray[Any]:
+    """Return the events that a slice, a mask or positions choose; what is nothing in a mask chooses none.
+
+    Raises InvalidInputError for positions that are nothing, IndexError for those that there are not.
+    """
+    if isinstance(key, slice):
+        return events[key]
+    # Why: to numpy what is masked has a value all the same.
+    given = np.ma.asarray(arrays_module().as_masked(key) if type(key).__module__.startswith("awkward.") else key)
+    if given.dtype.kind != "b" and np.ma.is_masked(given):
+        raise InvalidInputError(
+            source="events", problem="some of the positions are nothing: choose by a mask, or drop them"
+        )
+    found: npt.NDArray[Any] = np.asarray(np.ma.filled(given, fill_value=False) if given.dtype.kind == "b" else given)
+    own: npt.NDArray[Any] = events[found if found.size or found.dtype.kind == "b" else found.astype(np.int64)]
+    return own
 
 
 class Reader:
@@ -203,7 +221,13 @@ class Collection:
         Columns that have lists and columns that have a value for each event are, together, one record for each event. Raises
         InvalidInputError: there is no such column, or lists of two columns differ in length, which no records have.
         """
-        return self._array(chosen_columns(self.name, list(self._fields), columns, exclude))
+        return self._array(self._chosen(columns, exclude))
+
+    def _chosen(self, columns: Sequence[str] | None, exclude: Sequence[str]) -> list[str]:
+        chosen = chosen_columns(self.name, list(self._fields), columns, exclude)
+        if not chosen:
+            raise InvalidInputError(source=self.name, problem="all of its columns are excluded")
+        return chosen
 
     def _array(self, chosen: Sequence[str]) -> Any:
         arrays = arrays_module()
@@ -272,7 +296,7 @@ class Collection:
 
     def rows(self, columns: Sequence[str] | None = None, exclude: Sequence[str] = ()) -> TableRows:
         """Return the same as the rows of all events that have it, one after the other. Raises as `array`."""
-        chosen = chosen_columns(self.name, list(self._fields), columns, exclude)
+        chosen = self._chosen(columns, exclude)
         lists = self._reader.lists([self._fields[name] for name in chosen])
         self._check_lengths(chosen, lists)
         if chosen == [""]:
@@ -313,14 +337,13 @@ class Collection:
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             return self._named(key)
-        if isinstance(key, list) and all(isinstance(name, str) for name in key):
+        if isinstance(key, list) and key and all(isinstance(name, str) for name in key):
             # Why so: in the order that was asked for.
             return self._array([chosen_columns(self.name, [*self._fields], [name])[0] for name in key])
         if isinstance(key, int | np.integer):
             position = range(len(self))[int(key)]
             return self[position : position + 1].array()[0]
-        events = self.events[np.asarray(key) if not isinstance(key, slice) else key]
-        return self.collections.of_events(events)[self.name]
+        return self.collections.of_events(chosen_events(self.events, key))[self.name]
 
     def _named(self, name: str) -> Any:
         if name in self._fields:
@@ -446,7 +469,7 @@ class Related:
         return arrays.listed(pointer.lists._replace(rows=rows))
 
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, list) and all(isinstance(name, str) for name in key):
+        if isinstance(key, list) and key and all(isinstance(name, str) for name in key):
             return self.array(key)
         if isinstance(key, str):
             return self._named(key)

@@ -11,6 +11,7 @@ from keyplan.apps.hepnos.event_lists import EventLists
 from keyplan.apps.hepnos.table_values import from_rows, list_or_nothing, rows_of_columns
 
 __all__ = [
+    "as_masked",
     "at",
     "indexes",
     "joined_rows",
@@ -62,6 +63,11 @@ def records(columns: Mapping[str, Any]) -> Any:
 def of_events(columns: Mapping[str, Any]) -> Any:
     """Return arrays that have an entry for each event as one record for each event."""
     return ak.zip(dict(columns), depth_limit=1)
+
+
+def as_masked(array: Any) -> Any:
+    """Return an array as one of numpy, masked where it is nothing."""
+    return ak.to_numpy(array, allow_missing=True)
 
 
 def joined_rows(parts: Sequence[Any]) -> Any:

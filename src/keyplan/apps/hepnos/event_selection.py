@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from keyplan.apps.hepnos.collection import Collection, Collections
+from keyplan.apps.hepnos.collection import Collection, Collections, chosen_events
 from keyplan.apps.hepnos.dataset_ref import DataSetRef
 from keyplan.apps.hepnos.numbered import Event
 
@@ -50,8 +50,7 @@ class EventSelection:
         if isinstance(key, int | np.integer):
             run, subrun, event = self._events[int(key)].tolist()
             return Event(self.dataset, (run, subrun, event))
-        chosen = self._events[key if isinstance(key, slice) else np.asarray(key)]
-        return EventSelection(self.dataset, chosen)
+        return EventSelection(self.dataset, chosen_events(self._events, key))
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and key in self.collections()

@@ -163,7 +163,6 @@ _PHYSLITE: Final = Schema(
         (660928181, "TruthTop"),
         (779635413, "TruthBottom"),
     ),
-    branch_names=("{table}", ""),
     numbers=("EventInfoAuxDyn.runNumber", "EventInfoAuxDyn.lumiBlock", "EventInfoAuxDyn.eventNumber"),
 )
 
