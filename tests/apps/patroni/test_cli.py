@@ -219,6 +219,7 @@ def test_a_rotation_is_planned_and_begun_and_left_to_a_broker(url: str) -> None:
         assert Broker(store).operations.require("f1").id == "p"
     begun = CliRunner().invoke(app, [*command, "--no-wait"])
     assert (begun.exit_code, begun.stdout) == (0, planned.stdout)
+    assert "cell c1 is not alive: its nodes are told when it is back" in begun.stderr
     with open_store(url) as store:
         operation = Broker(store).operations.require("f1")
         assert (operation.kind, operation.status, operation.keep_seconds) == ("rotate", "in-progress", 60.0)

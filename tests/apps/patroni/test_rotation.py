@@ -63,7 +63,7 @@ def test_a_token_is_replaced_without_all_nodes_and_nothing_else_is(cluster: Pape
     cluster.broker.cells.delete("cell-c")
     kinds = [kind for kind, _ in planned(cluster, "token")]
     assert kinds == ["make_logins", "wait_logins", "end_logins"]
-    with pytest.raises(RefusedError, match="cell cell-c is not alive, and its node c could not be told") as refused:
+    with pytest.raises(RefusedError, match="cell cell-c is not alive, and its nodes could not be told") as refused:
         planned(cluster, "token", "rest")
     assert refused.value.status == 422
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 from msgspec import Struct, field
 
 from keyplan.apps.patroni.catalog import NODES_MAX
-from keyplan.apps.patroni.clusters import cell_loads, members_astray
+from keyplan.apps.patroni.clusters import cell_loads, cells_away, members_astray
 from keyplan.apps.patroni.dynamic_configuration import is_on, require_changes
 from keyplan.apps.patroni.events import EventLog
 from keyplan.apps.patroni.layout import Broker
@@ -210,11 +210,9 @@ class _Cluster:
             raise RefusedError(400, "the instance has no bindings")
         if rotation.needs_all_nodes or rotation.bindings:
             self._led()
-        if rotation.needs_all_nodes:
-            # Why not all the same: a node that misses the end of its logins could not come back by itself.
-            for node, cell in sorted(self._placed.items()):
-                if not self._broker.cells.exists(cell):
-                    raise RefusedError(422, f"cell {cell} is not alive, and its node {node} could not be told")
+        # Why not all the same: a node that misses the end of its logins could not come back by itself.
+        if rotation.needs_all_nodes and (away := cells_away(self._broker, self._instance)):
+            raise RefusedError(422, f"cell {away[0]} is not alive, and its nodes could not be told")
         kinds = ",".join(rotation.kinds)
         steps = [Step(kind="wait_members")] if rotation.needs_all_nodes or rotation.bindings else []
         if kinds:

@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from keyplan.apps.patroni.actions import Action, ActionKind, Actions
+from keyplan.apps.patroni.clusters import cells_away
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.logins import BINDINGS, KEEP_SECONDS, KEEP_SECONDS_MAX, LoginKind
 from keyplan.apps.patroni.logs import LOGGER
@@ -168,6 +169,10 @@ def _rotate(
 ) -> None:
     """Replace what a cluster's programs and its bindings log in with. No connection is refused meanwhile; nothing is shown."""
     _act(instance, Action(kind=ActionKind.ROTATE, only=only or [], keep_seconds=keep_seconds), options)
+    with store_of_option(options.store, options.config, create=False) as opened:
+        # Why after it: a token is replaced all the same, and its former one may end before they are back.
+        for cell in cells_away(Broker(opened), instance):
+            print_hint(f"cell {cell} is not alive: its nodes are told when it is back")
 
 
 def changes_of(texts: Sequence[str]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ __all__ = [
     "advertised_addresses",
     "belonging_of",
     "cell_loads",
+    "cells_away",
     "clusters",
     "leader_of",
     "member_of",
@@ -142,6 +143,11 @@ def cell_loads(broker: Broker) -> list[CellLoad]:
         CellLoad(guid, cell.availability_zone, loads[guid], cell.capacity, cell.is_draining)
         for guid, cell in readable(broker.cells.rows())
     ]
+
+
+def cells_away(broker: Broker, instance: str) -> list[str]:
+    """Return which cells of an instance's nodes are not alive, by name: their nodes are told nothing until they are back."""
+    return sorted({cell for _, cell in broker.nodes.list(instance)} - {*broker.cells.keys()})
 
 
 class NodeView(Struct, frozen=True):
