@@ -20,8 +20,8 @@ from keyplan.apps.runm.registry import registered
 from keyplan.apps.runm.settings import ServeSettings
 from keyplan.apps.runm.store_health import followed_health
 from keyplan.apps.runm.verify import verify
-from keyplan.engine import ALL_KEYS, Engine, MemoryEngine
-from keyplan.errors import InvalidInputError, StoreUnreachableError
+from keyplan.engine import ALL_KEYS, Commit, Engine, MemoryEngine, WrappedEngine
+from keyplan.errors import EngineUnavailableError, InvalidInputError, StoreUnreachableError
 from keyplan.store import Store
 from keyplan.testing.engine_suite.promise import eventually
 from keyplan.testing.faults import FailingEngine
@@ -341,6 +341,34 @@ def test_a_registration_that_failed_is_tried_again_and_leaves_no_lease_behind(na
     with entry:
         eventually(lambda: len(memory._state.leases) == 1 and _is_registered(memory))
     assert not memory._state.leases
+
+
+class Away(WrappedEngine):
+    """Takes no commits while it is away."""
+
+    is_away = False
+
+    def commit(self, commit: Commit) -> int:
+        if self.is_away:
+            raise EngineUnavailableError(engine="memory", problem="away")
+        return self.inner.commit(commit)
+
+
+def test_a_service_whose_lease_is_lost_is_tried_to_register_as_long_as_it_serves() -> None:
+    """However short the time for the first registration was."""
+    memory = MemoryEngine()
+    away = Away(memory)
+    with registered(lambda: Store(away), is_own=False, prefix="p/", service="s", addresses=["h:1"], lease_seconds=1):
+        assert _is_registered(memory)
+        away.is_away = True
+        memory.lease(1, resume=next(iter(memory._state.leases))).revoke()
+        eventually(lambda: not _is_registered(memory) and len(threads_of("runm-registry")) == 1)
+        away.is_away = False
+        eventually(lambda: _is_registered(memory))
+
+
+def threads_of(name: str) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == name]
 
 
 def _is_registered(engine: Engine) -> bool:

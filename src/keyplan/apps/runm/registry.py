@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
+from math import inf
 from threading import Event, Lock, Thread
 from typing import Final
 
@@ -40,9 +41,10 @@ def registered(
 ) -> Generator[None, None, None]:
     """Keep the endpoints registered for the length of a block, and take them out at its end.
 
-    `is_own` says that the store is the registry's alone, and closed with it. A lease that was lost is replaced by a new one.
-    While the registry cannot be reached it is tried again, longer apart each time, for as long as the timeout says; that is
-    logged, and stops nothing: calls are answered all the same. An engine without leases has no registry.
+    `is_own` says that the store is the registry's alone, and closed with it. While the registry cannot be reached it is tried
+    again, longer apart each time, for as long as the timeout says; that is logged, and stops nothing: calls are answered all
+    the same. A lease that was lost is replaced by a new one, for which it is tried as long as the block lasts. An engine
+    without leases has no registry.
 
     Raises EngineOpenError when the store can never be opened: also when no host's name has an address.
     """
@@ -78,10 +80,12 @@ class _Entry:
         self._over = Event()
         self._lease: Lease | None = None
 
-    def put(self, _lost: Lease | None = None) -> None:
+    def put(self, lost: Lease | None = None) -> None:
         """Register now, or, while the registry cannot be reached, in a thread that tries again."""
         if not self._put():
-            Thread(target=self._keep_trying, name="runm-registry", daemon=True).start()
+            # Why without end: the registry was there, and whoever serves for months outlives any outage of it.
+            seconds_max = self._seconds_max if lost is None else inf
+            Thread(target=self._keep_trying, args=(seconds_max,), name="runm-registry", daemon=True).start()
 
     def remove(self) -> None:
         self._over.set()
@@ -138,8 +142,8 @@ class _Entry:
             raise
         return lease
 
-    def _keep_trying(self) -> None:
-        deadline = self._clock.monotonic() + self._seconds_max
+    def _keep_trying(self, seconds_max: float) -> None:
+        deadline = self._clock.monotonic() + seconds_max
         wait_seconds = _WAIT_SECONDS_FIRST
         while self._clock.monotonic() + wait_seconds <= deadline:
             try:

@@ -85,7 +85,7 @@ class RegistrySettings:
     connect_timeout_seconds: Annotated[
         int,
         Setting(
-            "how long it is tried for while it cannot be reached; calls are answered meanwhile",
+            "how long it is tried for at the start while it cannot be reached; calls are answered meanwhile",
             variable="GSR_ETCD_CONNECT_TIMEOUT_SECONDS",
         ),
     ] = 300
