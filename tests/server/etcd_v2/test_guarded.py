@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, MemoryEngine, Put, WrappedEngine
+from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, MemoryEngine, Profile, Put, WrappedEngine
 from keyplan.server import Access, Caller, Closing, Role, ServiceContext, Stores, Workers
 from keyplan.server.etcd_v2.answers import KeysFailure
 from keyplan.server.etcd_v2.gateway import Gateway
@@ -17,6 +18,7 @@ from keyplan.server.etcd_v2.operations import Done, Operation
 from keyplan.server.etcd_v2.records import Action, directory_key, event_key, file_key
 from keyplan.testing.faults import FakeClock
 from tests.servers.gateways import GatewayServer
+from tests.servers.patroni import until
 
 BINARY = b"\x00\xff\xfe\xedjpeg\xc3"
 ESCAPED = "%00%FF%FE%EDjpeg%C3"
@@ -219,6 +221,38 @@ def test_whatever_a_batch_fails_with_those_behind_it_are_served(monkeypatch: pyt
     failed, done = asyncio.run(story())
     assert "timed out" in failed
     assert done == "done"
+
+
+class SmallCommits(MemoryEngine):
+    """Takes commits of as many operations as etcd."""
+
+    @property
+    def profile(self) -> Profile:
+        return replace(super().profile, commit_operations_max=128)
+
+
+@pytest.mark.timeout(60)
+def test_a_key_of_more_levels_than_a_commit_takes_stops_nobodys_writes() -> None:
+    """Every round used to find that its levels do not fit, without an end."""
+    engine, deep = SmallCommits(), b"/x" * 130
+    ledger = Ledger(engine, FakeClock(), history_events=1000)
+    told: list[str] = []
+    ledger.start(lambda records, _is_waiting: told.extend(record.path for record in records))
+    try:
+
+        def is_written(path: str) -> bool:
+            (outcome,) = ledger.run([Operation(Action.SET, path, "1")])
+            return isinstance(outcome, Done)
+
+        assert is_written("/a")
+        put(engine, deep, b"theirs")
+        assert is_written("/b")
+        engine.commit(Commit((), (Delete(deep),)))
+        assert is_written("/c")
+        assert stored(engine, b"/c") == b"1"
+        until(lambda: told == ["/a", deep.decode(), "/b", deep.decode(), "/c"], 30, lambda: str(told))
+    finally:
+        ledger.stop()
 
 
 # ---- pages of other sites ---------------------------------------------------------------------------------------------

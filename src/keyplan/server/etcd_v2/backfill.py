@@ -48,6 +48,9 @@ _WAIT_SECONDS_MAX: Final = 5.0
 """Why: etcd answers after 5 to 7 s that it could not find out; clients' own limits are about ten."""
 
 
+_CHANGE_OPERATIONS: Final = 6
+"""What one change may add to a commit beside the levels above it."""
+
 _END_OPERATIONS: Final = 4
 """What the end of a directory adds to a commit beside its event: its record, and three ranges."""
 
@@ -181,12 +184,24 @@ class Backfill:
         for number, each in enumerate(pending, start=1):
             # Why: one change writes its event and record, drops an old event, and may make a record for each level above; when
             # it was removed untold, that is an event more.
-            if self.writes.operations + 6 + each.event.key.count(b"/") > self.operations_max or self.writes.has_ranges:
+            if (
+                self.writes.operations + _CHANGE_OPERATIONS + self._levels(each) > self.operations_max
+                or self.writes.has_ranges
+            ):
                 return each.revision - 1, each.position, False
             self._count(each, pending[number:])
             if each in removed and each.event.entry is not None:
                 self._end_file(each.event.key.decode(), each.event.entry, each.revision)
         return up_to, 0, not self.writes.has_ranges
+
+    def _levels(self, uncounted: Uncounted) -> int:
+        """Return how many levels above a key get records; none of one that is so deep that they fit no commit.
+
+        Invariant: the first change that waits always fits, or nobody could write any more. Its directories are there all the
+        same, as long as keys are below them.
+        """
+        levels = uncounted.event.key.count(b"/")
+        return levels if _CHANGE_OPERATIONS + levels <= self.operations_max else 0
 
     def _removed_untold(self, pending: Sequence[Uncounted]) -> set[Uncounted]:
         """Return the writes whose keys a gateway removed with their directory, before it knew of them.
@@ -215,9 +230,10 @@ class Backfill:
             if event.previous is not None:
                 self._end_file(event.key.decode(), event.previous, uncounted.revision)
         elif event.entry is not None:
-            self._write(event.key.decode(), event.entry, event.previous)
+            above = list(ancestors(event.key.decode())) if self._levels(uncounted) else []
+            self._write(event.key.decode(), event.entry, event.previous, above)
 
-    def _write(self, path: str, entry: Entry, previous: Entry | None) -> None:
+    def _write(self, path: str, entry: Entry, previous: Entry | None, above: Iterable[str]) -> None:
         before = None if previous is None else self._before(path, previous)
         index = self.journal.next_index
         created = index if before is None else before.created
@@ -225,7 +241,7 @@ class Backfill:
         action = Action.CREATE if before is None else Action.UPDATE
         self.journal.record(action, node, before, revision=entry.mod_revision)
         self.writes.put(file_key(path), pack(FileRecord(created, index, entry.mod_revision)))
-        for ancestor in ancestors(path):
+        for ancestor in above:
             if self._directory_record(ancestor) is None:
                 self.writes.put(directory_key(ancestor), pack(DirectoryRecord(index, index, is_kept=False)))
 
