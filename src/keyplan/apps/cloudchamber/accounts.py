@@ -42,6 +42,8 @@ __all__ = [
 
 _COST: Final = 10
 """Why: the original's, so that both check each other's passwords in the same time."""
+_COST_MAX: Final = 15
+"""Why: each step doubles the work. A hash of this cost is judged in two seconds, the highest that bcrypt has in a day."""
 PASSWORD_BYTES_MAX: Final = 72
 """Why: bcrypt reads no more; a longer password would be as good as its first 72 bytes."""
 
@@ -117,7 +119,8 @@ def is_password(password: bytes, password_hash: bytes | None) -> bool:
 
 def _is_hash(password_hash: bytes) -> bool:
     """Whether these bytes have the form of a bcrypt hash; anything else, which other programs may have stored, fits nothing."""
-    return len(password_hash) == 60 and password_hash[:4] in {b"$2a$", b"$2b$", b"$2y$"}
+    has_form = len(password_hash) == 60 and password_hash[:4] in {b"$2a$", b"$2b$", b"$2y$"}
+    return has_form and password_hash[4:6].isdigit() and int(password_hash[4:6]) <= _COST_MAX
 
 
 @cache
