@@ -16,6 +16,7 @@ from keyplan.apps import hepnos
 from keyplan.apps.hepnos.examine import examine
 from keyplan.apps.hepnos.operations import DatabaseOperations
 from keyplan.apps.hepnos.packed import PACKED, pack, unpack
+from keyplan.apps.hepnos.queue_operations import QueueOperations
 from keyplan.apps.hepnos.remote_wire import BrokenAnswerError, Wire
 from keyplan.engine import ALL_KEYS, Commit, Delete, KeyAbsent, KeyRange, KeyUnchanged, Put, open_engine
 from keyplan.errors import (
@@ -205,8 +206,6 @@ def test_a_server_makes_no_databases_for_who_uses_it(server: HepnosServer) -> No
         hepnos.open(server.url, databases={"events": 4})
     with pytest.raises(RingMismatchError):
         hepnos.open(server.url, databases={"events": 2})
-    with hepnos.open(server.url) as store, pytest.raises(InvalidInputError, match="no queues"):
-        store.queues.names()
 
 
 # ---- what the server refuses ------------------------------------------------------------------------------------------------
@@ -386,11 +385,15 @@ def test_the_routes_are_described(client: httpx.Client) -> None:
     assert databases["additionalProperties"]["items"] == {"$ref": "#/components/schemas/HepnosDatabase"}
 
 
-@pytest.mark.parametrize("name", operations_of(DatabaseOperations))
+DECLARED = {**operations_of(DatabaseOperations), **operations_of(QueueOperations)}
+
+
+@pytest.mark.parametrize("name", DECLARED)
 def test_an_operation_stands_in_the_reference(name: str) -> None:
-    declared = operations_of(DatabaseOperations)[name]
+    declared = DECLARED[name]
     page = (Path(__file__).parents[3] / "docs/reference/hepnos-http.md").read_text()
-    row, route = f"| `{declared.path.rpartition('/')[2]}` |", f"`{declared.method} {declared.path}`"
+    verb = declared.path.removeprefix("/hepnos/").removeprefix("databases/{kind}/{number}/")
+    row, route = f"| `{verb}` |", f"`{declared.method} {declared.path}`"
     (said,) = [part for part in re.split(r"\n\n|\n(?=\|)", page) if part.startswith((row, route))]
     assert f"`{declared.needs.act}`" in said
     for parameter in declared.at(Place.QUERY):
