@@ -30,10 +30,11 @@ from keyplan.errors import (
     StoreMissingError,
     UnauthorizedError,
 )
-from keyplan.operations import Place, operations_of
+from keyplan.operations import Operation, Place, operations_of
 from keyplan.server import Access, Role, Token
 from tests.apps.hepnos.served import HepnosServer
 
+OPERATIONS = [one for each in (DatabaseOperations, QueueOperations) for one in operations_of(each).values()]
 Settings = Mapping[str, str]
 
 
@@ -385,16 +386,12 @@ def test_the_routes_are_described(client: httpx.Client) -> None:
     assert databases["additionalProperties"]["items"] == {"$ref": "#/components/schemas/HepnosDatabase"}
 
 
-DECLARED = {**operations_of(DatabaseOperations), **operations_of(QueueOperations)}
-
-
-@pytest.mark.parametrize("name", DECLARED)
-def test_an_operation_stands_in_the_reference(name: str) -> None:
-    declared = DECLARED[name]
+@pytest.mark.parametrize("declared", OPERATIONS)
+def test_an_operation_stands_in_the_reference(declared: Operation) -> None:
     page = (Path(__file__).parents[3] / "docs/reference/hepnos-http.md").read_text()
-    verb = declared.path.removeprefix("/hepnos/").removeprefix("databases/{kind}/{number}/")
-    row, route = f"| `{verb}` |", f"`{declared.method} {declared.path}`"
-    (said,) = [part for part in re.split(r"\n\n|\n(?=\|)", page) if part.startswith((row, route))]
+    verb = declared.path.removeprefix("/hepnos/databases/{kind}/{number}").removeprefix("/hepnos")
+    begins = f"| `{verb[1:]}` |", f"`{declared.method} {declared.path}`"
+    (said,) = [part for part in re.split(r"\n\n|\n(?=\|)", page) if part.startswith(begins)]
     assert f"`{declared.needs.act}`" in said
     for parameter in declared.at(Place.QUERY):
         assert re.search(rf"[`?]{parameter.word}\b", page), parameter.word
