@@ -13,7 +13,8 @@ import lmdb
 import pytest
 
 from keyplan.engine import ALL_KEYS, Capability, Commit, Delete, Engine, Put, open_engine
-from keyplan.engine.lmdb import Durability, LmdbEngine, LmdbOptions
+from keyplan.engine.lmdb import Durability, LmdbEngine, LmdbOptions, sharing
+from keyplan.engine.lmdb.files import map_bytes_beside
 from keyplan.errors import (
     EngineOpenError,
     EngineUnavailableError,
@@ -358,6 +359,28 @@ with open_engine("lmdb:{tmp_path}") as engine:
     assert resource.RLIMIT_AS is not None
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "b'1'\n"
+
+
+def test_a_process_has_address_space_for_thousands_of_stores() -> None:
+    options = LmdbOptions()
+    maps = [map_bytes_beside(others, options) for others in range(10_000)]
+    assert maps[0] == options.map_bytes
+    assert sum(maps) < 1 << 47
+    assert min(maps) >= 1 << 30
+    assert map_bytes_beside(10_000, LmdbOptions(map_bytes=1 << 20)) == 1 << 20
+
+
+def test_a_store_that_is_larger_than_its_share_is_opened_read_and_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharing, "map_bytes_beside", lambda _others, _options: 1 << 20)
+    options = LmdbOptions(durability=Durability.NONE)
+    for opening in range(3):
+        with LmdbEngine(tmp_path, options) as engine:
+            with engine.snapshot() as before:
+                assert len(list(before.scan(ALL_KEYS))) == 20 * opening
+            for number in range(20):
+                engine.commit(Commit(mutations=(Put(b"%d-%d" % (opening, number), bytes(1 << 17)),)))
 
 
 def test_the_file_stays_small_when_one_key_is_written_often_and_history_is_short(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import errno
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Condition, Lock
 from typing import Any, Final, TypeVar
@@ -67,9 +68,10 @@ _WRITING: Final = 0
 class Environment:
     """The open files of a store. Invariant: there is one for each real path in a process, as LMDB demands."""
 
-    def __init__(self, path: Path, options: LmdbOptions) -> None:
+    def __init__(self, path: Path, options: LmdbOptions, *, map_bytes: int) -> None:
         self.path = path
         self.options = options
+        self._begins_with = replace(options, map_bytes=map_bytes)
         self.users = 0
         self.problem: str | None = None
         """Why nothing can be done with it any more: it was closed, or this process is a fork of the one that opened it."""
@@ -102,7 +104,7 @@ class Environment:
             turn=self.turn,
         )
         try:
-            self.lmdb, self.is_locked = open_files(path, options, self.turn, self._opened_at)
+            self.lmdb, self.is_locked = open_files(path, self._begins_with, self.turn, self._opened_at)
         except BaseException:
             self._close_turn()
             raise
@@ -253,7 +255,7 @@ class Environment:
             self._is_shut = True
             self.lmdb.close()
             self.held = {}  # Why here: a number may come again, and no transaction lasts that could still note its own.
-            opened, self.is_locked = reopen_files(self.path, self.options)
+            opened, self.is_locked = reopen_files(self.path, self._begins_with)
             try:
                 self.check_in_place()  # Why again: now it is known of the file that was opened.
                 self._check_open()

@@ -23,6 +23,7 @@ __all__ = [
     "code_of",
     "create_databases",
     "format_problem",
+    "map_bytes_beside",
     "open_databases",
     "open_files",
     "open_turn",
@@ -40,6 +41,8 @@ _SPARE_TRANSACTIONS_MAX: Final = 0
 """Why: a spare transaction keeps its slot across a fork, and a child that closes its copy would take the parent's slot away.
 It would make a get a tenth faster."""
 _MAP_BYTES_MIN: Final = 1 << 24
+_ADDRESS_BYTES: Final = 1 << 44
+"""Of 2**47 that a process has. Why an eighth: shares of it to one after the other, each a smaller part, take ln(n) times it."""
 _LOCK_BYTES: Final = 64 * (_READERS_MAX + 16)
 """The slots and what LMDB puts before them. It takes a longer file for more readers, and fills a shorter one up."""
 _DATA: Final = "data.mdb"
@@ -282,6 +285,14 @@ def _open_locked(path: Path, options: LmdbOptions) -> tuple[lmdb.Environment, bo
     # Why: a reader announces itself in the lock file, which it must be allowed to write. Without that, reading is safe
     # only while nobody writes; so the profile then does not claim that the store may be shared.
     return _open_mapped(path, options, lock=False), False
+
+
+def map_bytes_beside(others: int, options: LmdbOptions) -> int:
+    """Return what a map begins with where so many others are open in this process: there shall be room for those to come.
+
+    Why: maps of 1 TiB fill the address space of a process with 127 stores, and a ring of a hundred machines has more.
+    """
+    return max(min(options.map_bytes, _ADDRESS_BYTES // (others + 1)), min(options.map_bytes, _MAP_BYTES_MIN))
 
 
 def _open_mapped(path: Path, options: LmdbOptions, *, lock: bool) -> lmdb.Environment:

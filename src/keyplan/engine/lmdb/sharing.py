@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Final
 
 from keyplan.engine.lmdb.environment import Environment
-from keyplan.engine.lmdb.files import refusal
+from keyplan.engine.lmdb.files import map_bytes_beside, refusal
 from keyplan.engine.lmdb.options import LmdbOptions
 
 __all__ = ["acquire", "held_here", "release"]
@@ -37,7 +37,8 @@ class _OpenEnvironments:
                     environment.close(environment.problem)
                     environment = None
             if environment is None:
-                environment = self._by_path[real_path] = Environment(path, options)
+                map_bytes = map_bytes_beside(len(self._by_path), options)
+                environment = self._by_path[real_path] = Environment(path, options, map_bytes=map_bytes)
             elif replace(environment.options, create=options.create) != options:
                 raise refusal(path, "it is open in this process already, with other options")
             environment.users += 1
