@@ -1,7 +1,7 @@
 """Roles that a cluster's own programs log in as, in its PostgreSQL: another one made and seen, the former ones ended.
 
-Every function connects anew, may be called twice, and raises psycopg.Error. A role that was made here says so in its comment:
-one of the same name that somebody else has made is left alone, and the next number is taken.
+Every function connects anew, may be called twice, and raises psycopg.Error. A role that was made here, or whose place one that
+was made here takes, says so in its comment: others whose names fit are somebody else's, and are left alone.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -69,8 +69,8 @@ def free_name(address: str, superuser: Credentials, role: str, taken: Collection
                 return name
 
 
-def make_role(address: str, superuser: Credentials, kind: LoginKind, role: Credentials) -> None:
-    """Make a role of a kind, with its password."""
+def make_role(address: str, superuser: Credentials, kind: LoginKind, role: Credentials, *, former: str) -> None:
+    """Make a role of a kind, with its password. It takes the place of a former one; of none, where that is empty."""
     with connected(address, superuser, DATABASE) as connection:
         name = sql.Identifier(role.username)
         verb = sql.SQL("ALTER" if role_exists(connection, role.username) else "CREATE")
@@ -80,7 +80,12 @@ def make_role(address: str, superuser: Credentials, kind: LoginKind, role: Crede
         connection.execute(
             sql.SQL("{} ROLE {} LOGIN {} PASSWORD {} VALID UNTIL 'infinity'").format(verb, name, attributes, verifier)
         )
-        connection.execute(sql.SQL("COMMENT ON ROLE {} IS {}").format(name, sql.Literal(_COMMENT)))
+        # Why the former one's, too: an adopted cluster names its roles as it likes. `app_5` ends then, and a role `app`, which
+        # is no user of the cluster's programs, does not.
+        for commented in filter(None, (role.username, former if role_exists(connection, former) else "")):
+            connection.execute(
+                sql.SQL("COMMENT ON ROLE {} IS {}").format(sql.Identifier(commented), sql.Literal(_COMMENT))
+            )
         if kind is LoginKind.REWIND:
             for function in _REWIND_FUNCTIONS:
                 granted = sql.SQL("GRANT EXECUTE ON FUNCTION pg_catalog.{} TO {}")
@@ -144,7 +149,7 @@ def let_former_end(
         names = [
             name
             for name in _family(connection, role)
-            if name not in current and (is_name_ours or name == login_base(role) or _is_ours(connection, name))
+            if name not in current and (is_name_ours or _is_ours(connection, name))
         ]
         for name in names:
             # Why by the server's clock, and by the server: nobody has to come back for it.

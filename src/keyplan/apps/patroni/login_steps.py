@@ -80,7 +80,7 @@ class LoginSteps:
                 # Why not from the start: which names are free the server knows.
                 taken = _in_use(state) | {other.username for other in made.values() if other is not role}
                 role.username = free_name(address, superuser, former.username or ROLES[kind], taken)
-                make_role(address, superuser, kind, role)
+                make_role(address, superuser, kind, role, former=former.username)
         for node, place in self._addresses().items():
             for kind, role in roles.items():
                 if problem := refusal(place, role, _database_of(kind)):
