@@ -29,6 +29,7 @@ __all__ = ["Adoption", "Found", "FoundNode", "Logins", "Released", "logins_of", 
 
 _BATCH: Final = 20
 """Why: etcd takes 128 operations a commit."""
+_TOLD_MAX: Final = 100
 
 
 class Logins(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -186,7 +187,8 @@ def _check_member(instance: str, name: str, member: Member) -> None:
     except PatroniRefusedError as error:
         raise RefusedError(422, f"{name} cannot be asked from here: {error}") from error
     if told != (instance, name):
-        raise RefusedError(422, f"at the REST API of {name} answers {told[1]} of {told[0]}, another one")
+        found, of = (text[:_TOLD_MAX] for text in reversed(told))
+        raise RefusedError(422, f"at the REST API of {name} answers {found} of {of}, another one")
 
 
 def _check_users(found: Found, leader: Member, logins: Logins) -> None:

@@ -1,12 +1,15 @@
 """What the broker asks of Patroni's REST API at one member. Source: Patroni's documentation, "Patroni REST API".
 
-Each call blocks for at most 15 seconds. What takes longer goes on at the member, and is looked for there.
+Each call blocks for at most 15 seconds, whatever the member does: what is at the address that it advertises may answer without
+an end. What takes longer goes on at the member, and is looked for there.
 """
 
-from typing import Any, Final
+import asyncio
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
+import msgspec
 
 from keyplan.apps.patroni.records import Credentials, Member
 
@@ -27,6 +30,8 @@ _COPYING: Final = ("reinitialize already in progress",)
 _RESTARTING: Final = ("restart already in progress",)
 _BUSY: Final = "already in progress"
 _TEXT_MAX: Final = 200
+_BYTES_MAX: Final = 1_048_576
+"""Why: Patroni's answers have some kilobytes, and a member that lies would fill the broker's memory."""
 _NO_PROXIES: Final = {"http://": None, "https://": None, "all://": None}
 """Why: members are reached as the router reaches them, and a proxy would get their passwords."""
 _NO_SETTING: Final = "keyplan_asks_whether_it_may"
@@ -34,6 +39,19 @@ _NO_SETTING: Final = "keyplan_asks_whether_it_may"
 
 class PatroniRefusedError(Exception):
     """Patroni did not do what it was asked for, or could not be asked. The text is its own, or says why not."""
+
+
+class _Answer(NamedTuple):
+    status: int
+    text: str
+
+    def told(self) -> dict[str, Any]:
+        """Return the object that it is; empty for anything else."""
+        try:
+            found = msgspec.json.decode(self.text)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
 
 def switch_over(member: Member | None, leader: str, credentials: Credentials, candidate: str = "") -> None:
@@ -74,24 +92,19 @@ def started_at(member: Member | None) -> str:
 
     Raises PatroniRefusedError.
     """
-    answer = _asked(member, "GET", "/patroni", Credentials(), None, is_status_told=True)
-    try:
-        found = answer.json()
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
+    told = _asked(member, "GET", "/patroni", Credentials(), None, is_status_told=True).told()
+    if not told:
         raise PatroniRefusedError("its REST API tells nothing of it")
-    return str(found.get("postmaster_start_time") or "")
+    # Why cut: operations note it in their records.
+    return str(told.get("postmaster_start_time") or "")[:_TEXT_MAX]
 
 
 def identity(member: Member | None) -> tuple[str, str]:
     """Return the cluster and the name that a member's Patroni says it has. Raises PatroniRefusedError."""
-    answer = _asked(member, "GET", "/patroni", Credentials(), None, is_status_told=True)
-    try:
-        told = answer.json()["patroni"]
-        return str(told["scope"]), str(told["name"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise PatroniRefusedError("its REST API does not answer as Patroni's does") from error
+    told = _asked(member, "GET", "/patroni", Credentials(), None, is_status_told=True).told().get("patroni")
+    if not isinstance(told, dict) or not {"scope", "name"} <= told.keys():
+        raise PatroniRefusedError("its REST API does not answer as Patroni's does")
+    return str(told["scope"]), str(told["name"])
 
 
 def check_log_in(member: Member | None, credentials: Credentials) -> None:
@@ -109,19 +122,36 @@ def _asked(
     *,
     also: tuple[str, ...] = (),
     is_status_told: bool = False,
-) -> httpx.Response:
+) -> _Answer:
     """Return Patroni's answer. `also` are words of refusals that mean success; with `is_status_told` no status is a refusal."""
-    place = urlsplit((member.api_url if member is not None else None) or "")
-    if not place.netloc:
-        raise PatroniRefusedError("it advertises no REST API")
     password = credentials.password.reveal()
     log_in = httpx.BasicAuth(credentials.username, password) if password else None
-    url = f"{place.scheme}://{place.netloc}{path}"
     try:
-        with httpx.Client(timeout=_SECONDS_MAX, mounts=_NO_PROXIES) as client:
-            answer = client.request(method, url, json=body, auth=log_in)
-    except httpx.HTTPError as error:
+        place = urlsplit((member.api_url if member is not None else None) or "")
+        if not place.netloc:
+            raise PatroniRefusedError("it advertises no REST API")
+        url = f"{place.scheme}://{place.netloc}{path}"
+        answer = asyncio.run(_answered(method, url, log_in, body))
+    # Why the last two: the URL is what the member has written.
+    except (httpx.HTTPError, TimeoutError, httpx.InvalidURL, ValueError) as error:
         raise PatroniRefusedError(f"its REST API does not answer: {type(error).__name__}") from error
-    if is_status_told or answer.status_code in {200, 202} or any(text in answer.text for text in also):
+    if is_status_told or answer.status in {200, 202} or any(text in answer.text for text in also):
         return answer
-    raise PatroniRefusedError(f"{answer.status_code} {answer.text.strip()[:_TEXT_MAX]}")
+    raise PatroniRefusedError(f"{answer.status} {answer.text.strip()[:_TEXT_MAX]}")
+
+
+async def _answered(method: str, url: str, log_in: httpx.Auth | None, body: dict[str, Any] | None) -> _Answer:
+    """Ask. Why by a loop of its own: a time limit of httpx is one for each piece, and of pieces there may be any number."""
+    # Why no encoding: a few bytes may be packed that are gigabytes.
+    headers = {"Accept-Encoding": "identity"}
+    async with (
+        asyncio.timeout(_SECONDS_MAX),
+        httpx.AsyncClient(timeout=_SECONDS_MAX, mounts=_NO_PROXIES, headers=headers) as client,
+        client.stream(method, url, json=body, auth=log_in) as answer,
+    ):
+        content = bytearray()
+        async for piece in answer.aiter_raw():
+            content += piece
+            if len(content) > _BYTES_MAX:
+                raise PatroniRefusedError(f"its REST API answers with more than {_BYTES_MAX} bytes")
+        return _Answer(answer.status_code, content.decode(errors="replace"))
