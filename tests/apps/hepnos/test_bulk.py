@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from keyplan.apps import hepnos
+from keyplan.apps.hepnos.bulk import EventProducts, load_products, store_event_products
 from keyplan.apps.hepnos.columns import key_matrix, key_numbers, places, raw_keys
 from keyplan.apps.hepnos.keys import child_prefix, event_numbers, number_key
 from keyplan.engine import Engine, Guard, WrappedEngine
@@ -144,6 +145,9 @@ def test_tables_that_do_not_fit_are_refused(dataset: hepnos.DataSet) -> None:
         dataset.load_table("t", hepnos.vector("f8"))
     with pytest.raises(InvalidInputError):
         hepnos.store_products(dataset, "t", bytes, [[1, 1], [1, 1], [1, 1]], [b"a", b"b"])
+    with pytest.raises(InvalidInputError, match="an event stands in two tables of one label and type"):
+        store_event_products(dataset, [EventProducts("u", bytes, [[1], [1], [1]], [value]) for value in (b"a", b"b")])
+    assert not list(load_products(dataset, "u", bytes))
 
 
 @pytest.mark.leaves("no-container")

@@ -12,7 +12,7 @@ import pytest
 import uproot
 
 from keyplan.apps import hepnos
-from keyplan.apps.hepnos import bulk, loading
+from keyplan.apps.hepnos import bulk, loading, table_versions
 from keyplan.engine import Delete
 from keyplan.errors import InvalidInputError
 from keyplan.ring.engine import RingEngine
@@ -255,6 +255,31 @@ def test_of_two_loaders_that_meet_at_an_event_one_sees_the_other(
     with pytest.raises(InvalidInputError, match=r"event nova/2019 1 1 2 has rows in .* load its file again to replace"):
         dataset.load_table("Muon")
     hepnos.load_parquet(dataset, ours, replace=True)
+    assert dataset.load_table("Muon", columns=["pt"]).rows["pt"].tolist() == [2.0, 3.0]
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_of_two_that_replace_an_event_in_two_versions_the_rows_of_one_stay(
+    dataset: hepnos.DataSet,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_file: bool,  # noqa: FBT001
+) -> None:
+    ours = year(tmp_path / "ours.parquet", [2], pt=lambda event, at: float(event + at))
+    theirs = year(tmp_path / "theirs.parquet", [2], pt=lambda event, at: float(at), tag=lambda event, at: str(event))
+    store = bulk.store_event_products
+
+    def before_another(*arguments: Any, **options: Any) -> int:
+        monkeypatch.setattr(table_versions, "store_event_products", store)
+        made = store(*arguments, **options)
+        hepnos.load_parquet(dataset, theirs, replace=True)  # it removes what was written, and is removed in turn
+        return made
+
+    monkeypatch.setattr(table_versions, "store_event_products", before_another)
+    if is_file:
+        hepnos.load_parquet(dataset, ours, replace=True)
+    else:
+        dataset.store_table("Muon", {"pt": np.array([2.0, 3.0])}, run=[1, 1], subrun=[1, 1], event=[2, 2])
     assert dataset.load_table("Muon", columns=["pt"]).rows["pt"].tolist() == [2.0, 3.0]
 
 

@@ -222,14 +222,20 @@ def store_event_products(
 ) -> int:
     """Store products of several labels in commits that they share; return how many are new, where the mode is no "exist".
 
-    Why together: a file has hundreds of labels, and a commit costs as much as some hundred keys. Raises as `store_products`.
+    Why together: a file has hundreds of labels, and a commit costs as much as some hundred keys. Raises as `store_products`,
+    also when two of the tables have a product of one event, label and type.
     """
     shares: dict[int, dict[bytes, bytes]] = {}
     size = 0
     for table in tables:
         size = max(size, ITEM_BYTES + len(product_suffix(table.label, product_type(table.type).name)))
         for database, keys, values in _placed(dataset, table):
-            shares.setdefault(database, {}).update(zip(keys, values, strict=True))
+            share = shares.setdefault(database, {})
+            if not share.keys().isdisjoint(keys):
+                raise InvalidInputError(
+                    source=table.label, problem="an event stands in two tables of one label and type"
+                )
+            share.update(zip(keys, values, strict=True))
     made = 0
     for database, share in shares.items():
         ordered = sorted(share) if len(tables) > 1 else list(share)

@@ -18,7 +18,7 @@ from keyplan.apps.hepnos.errors import InvalidNumberError
 from keyplan.apps.hepnos.keys import Kind, product_suffix
 from keyplan.apps.hepnos.product_types import RowsType, values_module
 from keyplan.apps.hepnos.table_notes import note_tables
-from keyplan.apps.hepnos.table_versions import refuse_other_versions, remove_other_versions
+from keyplan.apps.hepnos.table_versions import refuse_other_versions, replace_versions
 from keyplan.errors import InvalidInputError, KeyplanError
 
 if TYPE_CHECKING:  # Why: what is loaded goes into a data set; its module knows nothing of files.
@@ -211,11 +211,10 @@ def _store(dataset: "DataSet", source: Source, columns: Columns, read: Mapping[s
         refuse_other_versions(dataset, source.name, tables, name=name)
     note_tables(dataset, {table.label: table.type for table in tables}, name=name, singles=source.singles)
     count = sum(len(table.values) for table in tables)
-    made = store_event_products(dataset, tables, mode="overwrite" if replace else "new")
     if replace:
-        remove_other_versions(dataset, tables, name=name)
+        replace_versions(dataset, tables, name=name)
         return count
-    if made < count:
+    if store_event_products(dataset, tables, mode="new") < count:
         for table in tables:
             _compare(dataset, source, table)
     refuse_other_versions(dataset, source.name, tables, name=name)

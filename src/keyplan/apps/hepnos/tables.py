@@ -19,7 +19,6 @@ from keyplan.apps.hepnos.bulk import (
     load_event_products,
     load_products,
     sorted_rows,
-    store_products,
 )
 from keyplan.apps.hepnos.column_types import (
     ColumnType,
@@ -39,7 +38,7 @@ from keyplan.apps.hepnos.product_types import RowsType, values_module
 from keyplan.apps.hepnos.table_filling import filled
 from keyplan.apps.hepnos.table_input import rows_of
 from keyplan.apps.hepnos.table_notes import NotedTable, chosen_columns, note_table, noted_tables, table_type
-from keyplan.apps.hepnos.table_versions import remove_other_versions
+from keyplan.apps.hepnos.table_versions import replace_versions
 from keyplan.apps.hepnos.types import product_type
 from keyplan.errors import CorruptionError, InvalidInputError
 
@@ -456,7 +455,6 @@ def store_table(
     if create:
         create_items(dataset, *columns, operation_keys=operation_keys)
     note_table(dataset, label, kind)
-    stored = store_products(dataset, label, kind, first, values, operation_keys=operation_keys)
+    replace_versions(dataset, [EventProducts(label, kind, first, values)], operation_keys=operation_keys)
     note_table(dataset, label, kind)  # Why again: a sweep may have found the note without products.
-    remove_other_versions(dataset, [EventProducts(label, kind, first, values)])
-    return stored
+    return len(values)
