@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier, Event, current_thread
+from threading import Barrier, Event, Thread, current_thread
 from threading import enumerate as running_threads
 
 import pytest
@@ -94,6 +94,30 @@ def test_the_end_waits_for_calls_that_were_handed_over_and_leaves_no_thread() ->
     pool.shutdown()
     assert made == list(range(50))
     assert not [one for one in running_threads() if one.name.startswith("ending-pool")]
+
+
+def test_calls_wait_for_the_threads_that_there_are_when_the_system_has_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(_self: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    ended: list[object] = []
+    with CallPool(4, "pool") as pool:
+        with monkeypatch.context() as scarce:
+            scarce.setattr(Thread, "start", refused)
+            release = Event()
+            for _ in range(3):
+                pool.submit(release.wait, PATIENCE_SECONDS).add_done_callback(ended.append)
+            assert "a call waits for one of 1 threads: can't start new thread" in caplog.text
+            with pytest.raises(RuntimeError, match="new thread"):
+                CallPool(4, "none")
+        together = Barrier(2)
+        for _ in range(2):
+            pool.submit(together.wait, PATIENCE_SECONDS).add_done_callback(ended.append)
+        release.set()
+    assert len(ended) == 5
+    assert not together.broken
 
 
 def test_it_is_what_grpc_takes_for_a_pool() -> None:

@@ -221,6 +221,52 @@ def test_a_session_that_sees_many_types_is_kept_with_few_of_them() -> None:
             assert known is None or len(known.fences) <= 64
 
 
+def test_a_definition_of_any_size_is_not_kept_with_each_session() -> None:
+    with keyplan.open("memory:") as store:
+        scene = Scene(store, Random(1))
+        record = Object(
+            UUID(WEST), "runm.image", UUIDS[0], "one", PROJECT, (Property("secret", "s"), Property("os", "o"))
+        )
+        scene.deployment.runm.objects.insert(record.uuid, record)
+        hidden = (PropertyPermission("", "", 0),)
+        entries = tuple(PropertyPermissions(key, hidden) for key in ("secret", *map(str, range(2_000))))
+        scope = Scope(UUID(WEST), "runm.image")
+        set_definition(scene.deployment, OPERATOR, scope, "", ObjectDefinition(UUID(int=0), "{}", entries))
+        for user in map(str, range(5)):
+            session = {"user": user, "partition": WEST, "project": PROJECT}
+            request = messages.ObjectGetByUuidRequest(session=session, uuid=record.uuid.hex)
+            answers = {scene.by_uuid.short(request, UNBOUNDED) for _ in range(2)}
+            assert answers == {scene.by_uuid.answer_of_the_long(request, UNBOUNDED)}
+        for known in scene.deployment.ahead.sessions.values():
+            assert sum(len(value or b"") for _, value in known.fences) <= 20_000
+
+
+def test_a_type_that_is_read_anew_beside_a_call_shows_nothing_of_other_projects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with keyplan.open("memory:") as store:
+        scene = Scene(store, Random(1))
+        runm, uuid = scene.deployment.runm, UUIDS[0]
+        runm.objects.insert(uuid, Object(UUID(WEST), "runm.image", uuid, "one", "p2"))
+        request = messages.ObjectGetByUuidRequest(
+            session={"user": "u", "partition": WEST, "project": PROJECT}, uuid=uuid.hex
+        )
+        kind = runm.object_types.get("runm.image")
+        assert kind is not None
+        runm.object_types.put("runm.image", structs.replace(kind, scope=ObjectTypeScope.PARTITION))
+        scene.deployment.object_types()
+        runm.object_types.put("runm.image", kind)
+        has_project = scene.deployment.has_project
+
+        def beside_another(record: Object) -> bool:
+            found = has_project(record)
+            scene.deployment.object_types()
+            return found
+
+        monkeypatch.setattr(scene.deployment, "has_project", beside_another)
+        assert [scene.by_uuid.short(request, UNBOUNDED) for _ in range(3)] == [None] * 3
+
+
 def test_who_changes_a_definition_makes_nobody_else_slow() -> None:
     with keyplan.open("memory:") as store:
         scene = Scene(store, Random(1))

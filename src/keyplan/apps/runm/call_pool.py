@@ -48,9 +48,10 @@ class _Call:
 
 
 class CallPool(ThreadPoolExecutor):
-    """At most so many threads, started as calls come. A context manager: its end waits for all calls that were handed over.
+    """At most so many threads: one at once, others as calls come. A context manager: its end waits for all calls handed over.
 
-    Why a ThreadPoolExecutor: gRPC takes no other pool for a call's own. Nothing of it is used.
+    Why a ThreadPoolExecutor: gRPC takes no other pool for a call's own. Nothing of it is used. Raises RuntimeError when the
+    system has no thread for it.
     """
 
     def __init__(self, threads_max: int, name: str) -> None:
@@ -63,6 +64,8 @@ class CallPool(ThreadPoolExecutor):
         self._is_closed = False
         self._free = 0
         """Threads that wait for a call, less the calls that wait for a thread. Changed under the lock."""
+        # Why before any call: a thread that is refused then would leave it to nobody, and gRPC serves no more after an error.
+        self._start()
 
     def submit(self, function: Callable[..., object], /, *arguments: Any) -> Any:  # type: ignore[override]  # Why: see _Call.
         """Have a thread make a call, and return what tells of its end. Raises RuntimeError after `shutdown`."""
@@ -71,7 +74,7 @@ class CallPool(ThreadPoolExecutor):
             if self._is_closed:
                 raise RuntimeError("the pool is closed")
             if self._free < 1 and len(self._started) < self._threads_max:
-                self._start()
+                self._start_if_possible()
             self._free -= 1
             self._calls.put(call)
         return call
@@ -88,8 +91,15 @@ class CallPool(ThreadPoolExecutor):
             for thread in self._started:
                 thread.join()
 
+    def _start_if_possible(self) -> None:
+        try:
+            self._start()
+        except RuntimeError as error:
+            LOGGER.warning("%s: a call waits for one of %d threads: %s", self._name, len(self._started), error)
+
     def _start(self) -> None:
-        thread = Thread(target=self._work, name=f"{self._name}_{len(self._started)}")
+        # Why daemons whoever hands over the first call: nothing but `shutdown` ends them, and a process shall end without it.
+        thread = Thread(target=self._work, name=f"{self._name}_{len(self._started)}", daemon=True)
         thread.start()
         self._started.append(thread)
         self._free += 1

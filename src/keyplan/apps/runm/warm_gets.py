@@ -6,7 +6,7 @@ same, so is what follows. The object goes from stored bytes to the answer's with
 expected is left to the long way, which has the errors: so this one raises none, and answers nothing that the other would not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -34,6 +34,9 @@ _SESSION_BYTES_MAX: Final = 2_000
 
 _FENCES_MAX: Final = 64
 """Values that a session is kept with; it is begun anew for more. Why: all are compared after each commit to the store."""
+
+_FENCE_BYTES_MAX: Final = 20_000
+"""Bytes of those values. Why: a definition may have four megabytes, each session has its own, and thousands are kept."""
 
 
 class _Session:
@@ -92,7 +95,8 @@ class _WarmGet:
         if fences is None:
             return None
         session = _Session(caller, fences, {})
-        remember(self._sessions, _spelled(request, bounds), session)
+        if _bytes_of(fences) <= _FENCE_BYTES_MAX:
+            remember(self._sessions, _spelled(request, bounds), session)
         return session
 
     def _answer(
@@ -128,12 +132,15 @@ class _WarmGet:
         """Return what holds for objects as this one, and keep it; None for one that is not seen, or needs the long way."""
         caller, code = session.caller, record.object_type
         # Why no provider: what holds for one hangs on a record beside it.
-        if code == PROVIDER or not caller.may_see(record, self._deployment):
+        if code == PROVIDER:
             return None
         state = self._deployment.over(noted)
         try:
-            # Why read: whether its objects have projects is kept with the rest, while the type is as it is.
-            if state.runm.object_types.get(code) != self._deployment.known_type(code):
+            # Why read: whether its objects have projects is kept with the rest, while the type is as it is. Why first: another
+            # thread may read the types anew meanwhile, and who may see the object would have been told by the former one.
+            if self._deployment.object_type(code) != state.runm.object_types.get(code):
+                return None
+            if not caller.may_see(record, self._deployment):
                 return None
             rules = RulesByScope(state, caller.reader).of(record)
         except CorruptionError:
@@ -141,8 +148,10 @@ class _WarmGet:
         more = noted.fences()
         if more is None:
             return None
+        if _bytes_of(more) > _FENCE_BYTES_MAX:
+            return rules
         fences = dict((*session.fences, *more))
-        if len(fences) > _FENCES_MAX:
+        if len(fences) > _FENCES_MAX or _bytes_of(fences.items()) > _FENCE_BYTES_MAX:
             self._sessions.pop(spelled, None)
             return rules
         if len(fences) > len(session.fences):
@@ -209,6 +218,10 @@ class WarmGetByName(_WarmGet):
             key = ObjectName(caller.partition, kind.code, project, request.name)
             return self._indexes["objects_by_project_and_name"], key
         return self._indexes["objects_by_name"], PartitionObjectName(caller.partition, kind.code, request.name)
+
+
+def _bytes_of(fences: Iterable[tuple[bytes, bytes | None]]) -> int:
+    return sum(len(value) for _, value in fences if value is not None)
 
 
 def _spelled(request: Any, bounds: Bounds) -> object:
