@@ -60,6 +60,14 @@ def test_an_offset_that_leads_out_of_range_is_refused(
     assert runs(dataset) == []
 
 
+def test_a_file_whose_name_says_a_number_out_of_range_is_refused(dataset: hepnos.DataSet, tmp_path: Path) -> None:
+    path = h5_file(tmp_path / f"nd_r{2**64}_s1.h5", evt=[1], x=[1.0])
+    with pytest.raises(hepnos.InvalidNumberError, match="which the file's name says, is out of range") as refused:
+        hepnos.load_hdf5(dataset, path)
+    assert refused.value.facts["source"] == f"{path}:t"
+    assert runs(dataset) == []
+
+
 def test_what_is_no_column_beside_columns_is_left_out(dataset: hepnos.DataSet, tmp_path: Path) -> None:
     columns = {"evt": [1], "x": [1.0], "version": 3, "nothing": h5py.Empty("f8"), "link": h5py.SoftLink("/nowhere")}
     (loaded,) = hepnos.load_hdf5(dataset, h5_file(tmp_path / "nd_r1_s1.h5", **columns))

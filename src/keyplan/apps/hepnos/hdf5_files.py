@@ -174,7 +174,10 @@ class _Table(Source):
         if match is None:
             problem = f"it has no column {column}, and the file's name does not say it, as {pattern.pattern} would"
             raise InvalidInputError(source=self.name, problem=problem)
-        return np.full(self.entries, int(match[1]), np.uint64)
+        number = int(match[1])
+        if number >= INVALID_NUMBER:
+            raise InvalidNumberError(field=column, problem=f"{number}, which the file's name says, is out of range")
+        return np.full(self.entries, number, np.uint64)
 
 
 def _moved(run: npt.NDArray[Any], offset: int) -> npt.NDArray[Any]:

@@ -29,6 +29,9 @@ __all__ = ["GROUP_BYTES", "Loaded", "Progress", "Rows", "Source", "load_source",
 GROUP_BYTES: Final = 32 << 20
 """Why: a part is in memory about five times, read, joined, sorted, serialized, with keys; and a commit has some MiB anyway."""
 
+_COMPARED_AT_ONCE: Final = 1_000
+"""Why: over a network many products are one call."""
+
 _NAMES: Final = ("run", "subrun", "event")
 
 Progress = Callable[[int, int], None]
@@ -257,9 +260,13 @@ def _compare(dataset: "DataSet", source: Source, table: EventProducts) -> None:
     homes = places(matrix[:, :4], len(databases.rings[Kind.PRODUCT].databases))
     items = raw_keys(matrix)
     for database in np.unique(homes).tolist():
+        own = np.flatnonzero(homes == database).tolist()
         with databases.snapshot(Kind.PRODUCT, database) as snapshot:
-            for at in np.flatnonzero(homes == database).tolist():
-                if snapshot.value(items[at] + suffix) != values[at]:
-                    run, subrun, event = (int(column[at]) for column in columns)
+            for begin in range(0, len(own), _COMPARED_AT_ONCE):
+                part = own[begin : begin + _COMPARED_AT_ONCE]
+                stored = snapshot.values([items[at] + suffix for at in part])
+                other = next((at for at, value in zip(part, stored, strict=True) if value != values[at]), None)
+                if other is not None:
+                    run, subrun, event = (int(column[other]) for column in columns)
                     problem = f"event {run} {subrun} {event} has other rows of {table.label} already"
                     raise InvalidInputError(source=source.name, problem=problem)
