@@ -16,6 +16,7 @@ from keyplan.apps import hepnos
 from keyplan.apps.hepnos.examine import examine
 from keyplan.apps.hepnos.operations import DatabaseOperations
 from keyplan.apps.hepnos.packed import PACKED, pack, unpack
+from keyplan.apps.hepnos.queue_operations import QueueOperations
 from keyplan.apps.hepnos.remote_wire import BrokenAnswerError, Wire
 from keyplan.engine import ALL_KEYS, Commit, Delete, KeyAbsent, KeyRange, KeyUnchanged, Put, open_engine
 from keyplan.errors import (
@@ -29,10 +30,11 @@ from keyplan.errors import (
     StoreMissingError,
     UnauthorizedError,
 )
-from keyplan.operations import Place, operations_of
+from keyplan.operations import Operation, Place, operations_of
 from keyplan.server import Access, Role, Token
 from tests.apps.hepnos.served import HepnosServer
 
+OPERATIONS = [one for each in (DatabaseOperations, QueueOperations) for one in operations_of(each).values()]
 Settings = Mapping[str, str]
 
 
@@ -205,8 +207,6 @@ def test_a_server_makes_no_databases_for_who_uses_it(server: HepnosServer) -> No
         hepnos.open(server.url, databases={"events": 4})
     with pytest.raises(RingMismatchError):
         hepnos.open(server.url, databases={"events": 2})
-    with hepnos.open(server.url) as store, pytest.raises(InvalidInputError, match="no queues"):
-        store.queues.names()
 
 
 # ---- what the server refuses ------------------------------------------------------------------------------------------------
@@ -386,12 +386,12 @@ def test_the_routes_are_described(client: httpx.Client) -> None:
     assert databases["additionalProperties"]["items"] == {"$ref": "#/components/schemas/HepnosDatabase"}
 
 
-@pytest.mark.parametrize("name", operations_of(DatabaseOperations))
-def test_an_operation_stands_in_the_reference(name: str) -> None:
-    declared = operations_of(DatabaseOperations)[name]
+@pytest.mark.parametrize("declared", OPERATIONS)
+def test_an_operation_stands_in_the_reference(declared: Operation) -> None:
     page = (Path(__file__).parents[3] / "docs/reference/hepnos-http.md").read_text()
-    row, route = f"| `{declared.path.rpartition('/')[2]}` |", f"`{declared.method} {declared.path}`"
-    (said,) = [part for part in re.split(r"\n\n|\n(?=\|)", page) if part.startswith((row, route))]
+    verb = declared.path.removeprefix("/hepnos/databases/{kind}/{number}").removeprefix("/hepnos")
+    begins = f"| `{verb[1:]}` |", f"`{declared.method} {declared.path}`"
+    (said,) = [part for part in re.split(r"\n\n|\n(?=\|)", page) if part.startswith(begins)]
     assert f"`{declared.needs.act}`" in said
     for parameter in declared.at(Place.QUERY):
         assert re.search(rf"[`?]{parameter.word}\b", page), parameter.word

@@ -191,6 +191,5 @@ def _list(
 
 
 def _row(backup: Backup) -> list[str]:
-    state = f"verified {shown_time(backup.verified_at)}" if backup.verified_at else "not verified"
     sizes = [str(backup.size_bytes), str(backup.stored_bytes)]
-    return [backup.label, backup.kind, shown_time(backup.ended_at), *sizes, "damaged" if backup.has_errors else state]
+    return [backup.label, backup.kind, shown_time(backup.ended_at), *sizes, "damaged" if backup.has_errors else "sound"]

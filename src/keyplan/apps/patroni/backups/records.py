@@ -119,7 +119,7 @@ class ArchiveState(Struct, kw_only=True):
 class Backup(Struct, kw_only=True):
     """A backup, as pgBackRest tells of it. `kind` is `full`, `diff` or `incr`; with `has_errors` pages of it were damaged.
 
-    `verified_at` is when a database was made from it and answered; 0: never. Times are seconds of Unix time.
+    Times are seconds of Unix time.
     """
 
     label: str
@@ -131,13 +131,12 @@ class Backup(Struct, kw_only=True):
     first_wal: str = ""
     last_wal: str = ""
     has_errors: bool = False
-    verified_at: float = 0.0
 
 
 class BackupBook(Struct, kw_only=True):
     """The backups of one archive as they were found at `looked_at`. It outlives its instance, as they do.
 
-    `service_id`, `plan_id` and `node_count` are what the instance was; `verified_at` is when a verification last succeeded.
+    `service_id`, `plan_id` and `node_count` are what the instance was.
     """
 
     archive: Archive

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Final
 
 import psycopg
-from msgspec.structs import replace
 
 from keyplan.apps.patroni.backups.books import leaders_report
 from keyplan.apps.patroni.backups.log_switch import switch_log
@@ -141,8 +140,7 @@ class BackupSteps:
         state = broker.instances.require(self._instance)
         if state.archive is not None:
             book = _put_book(broker, self._instance, state, state.archive)
-            verified = {backup.label: backup.verified_at for backup in book.backups}
-            book.backups = [replace(backup, verified_at=verified.get(backup.label, 0.0)) for backup in answer.backups]
+            book.backups = answer.backups
             book.looked_at = self._progress.clock.wall()
             broker.backup_books.put(BookKey(self._instance, state.archive.stanza), book)
         self._forget_task(broker, step)
