@@ -4,18 +4,21 @@ import sys
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from random import Random
 from subprocess import PIPE, Popen
 from threading import Thread
+from typing import Any
 
 import pytest
 
 from keyplan.apps import hepnos
-from keyplan.apps.hepnos.queue_records import QueueKey
+from keyplan.apps.hepnos.queue_records import QueueKey, QueueRecords
 from keyplan.apps.hepnos.queues import StoredQueues
 from keyplan.apps.hepnos.remote_frames import transport_to
 from keyplan.apps.hepnos.remote_queues import RemoteQueues
+from keyplan.apps.hepnos.types import product_type
 from keyplan.engine import open_engine
-from keyplan.errors import AccessDeniedError, AlreadyExistsError, InvalidInputError
+from keyplan.errors import AccessDeniedError, AlreadyExistsError, CommitOutcomeUnknownError, InvalidInputError
 from keyplan.server import PolicyAccess
 from keyplan.store import Store
 from keyplan.testing.faults import FakeClock
@@ -182,6 +185,104 @@ def test_an_item_is_given_back_to_its_place_when_its_work_fails(held: hepnos.Que
     assert [consumer.get(0) for _ in range(4)] == [0, 1, 2, None]
     with pytest.raises(InvalidInputError, match="more than 0"):
         consumer.take(0, lease_seconds=0)
+
+
+def test_a_block_may_settle_its_item_itself_and_fails_with_its_own_error(held: hepnos.Queues, clock: FakeClock) -> None:
+    consumer = held.open("q", int)
+    for act in (hepnos.QueueItem.acknowledge, hepnos.QueueItem.give_back):
+        item = consumer.take(0)
+        assert item is not None
+        with item:
+            act(item)
+    item = consumer.take(0, lease_seconds=10)
+    assert item is not None
+    clock.advance(10)
+    assert held.open("q", int).get(0) == 1
+    with pytest.raises(KeyError), item:
+        raise KeyError(item.value)
+    for seconds in (float("inf"), float("nan"), 86_401):
+        with pytest.raises(InvalidInputError, match="at most 86400 seconds"):
+            consumer.take(0, lease_seconds=seconds)
+
+
+class Cut:
+    """Queues whose answers are lost, each after some seconds, so often."""
+
+    def __init__(self, acts: QueueRecords, clock: FakeClock) -> None:
+        self.acts, self.clock, self.lost = acts, clock, 0
+
+    def __getattr__(self, name: str) -> Any:
+        def act(*given: Any, **named: Any) -> Any:
+            found = getattr(self.acts, name)(*given, **named)
+            if name in {"take", "settle"} and self.lost:
+                self.lost -= 1
+                self.clock.advance(20)
+                raise CommitOutcomeUnknownError(engine="cut", problem="the answer was lost")
+            return found
+
+        return act
+
+
+def test_a_lease_runs_while_its_answers_are_lost(clock: FakeClock) -> None:
+    records = QueueRecords(Store(open_engine("memory:")), clock)
+    cut, key = Cut(records, clock), QueueKey("q", "int64")
+    records.create(key)
+    made_at = records.enter(key, is_producer=True)
+    records.put(key, made_at, (7).to_bytes(8, "little"))
+    consumer = hepnos.Queue(cut, key, product_type(int), clock, is_producer=False, made_at=made_at)
+    cut.lost = 2
+    item = consumer.take(0, lease_seconds=50)  # which is asked for three times, 40 seconds long
+    assert item is not None
+    clock.advance(20)
+    assert records.take(key, "other", 50).number == -1  # the lease is that of the last time
+    cut.lost = 1
+    clock.advance(20)
+    with pytest.raises(hepnos.ItemLostError):  # who settled it is not known: by its own count the lease was over
+        item.acknowledge()
+
+
+def test_a_clock_that_is_set_back_keeps_no_item(held: hepnos.Queues, clock: FakeClock) -> None:
+    assert held.open("q", int).take(0) is not None
+    clock.step_wall(-3 * 86_400)
+    assert held.open("q", int).get(0) == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_queues_do_what_a_model_does_whoever_acts_next(seed: int, clock: FakeClock) -> None:
+    chance = Random(seed)
+    records, key = QueueRecords(Store(open_engine("memory:")), clock), QueueKey("q", "int64")
+    records.create(key)
+    made_at = records.enter(key, is_producer=True)
+    waiting: list[int] = []
+    taken: dict[int, tuple[str, float]] = {}
+    put = 0
+    for _ in range(150):
+        act, taker = chance.choice("ptttsswg"), chance.choice("abc")
+        if act == "p":
+            records.put(key, made_at, b"%d" % put)
+            waiting.append(put)
+            put += 1
+        elif act == "w":
+            clock.advance(chance.choice([1, 5, 9]))
+        elif act == "t":
+            own = [number for number, (who, _) in taken.items() if who == taker]
+            over = sorted((until, number) for number, (_, until) in taken.items() if until <= clock.wall())
+            wanted = own or [number for _, number in over[:1]] or waiting[:1]
+            found = records.take(key, taker, 10)
+            assert (found.number, found.item) == ((wanted[0], b"%d" % wanted[0]) if wanted else (-1, b""))
+            assert wanted or found.has_taken == bool(taken)
+            if wanted:
+                waiting = [number for number in waiting if number != wanted[0]]
+                taken[wanted[0]] = taker, clock.wall() + 10
+        elif put:
+            number = chance.randrange(put)
+            is_own = number in taken and taken[number][0] == taker
+            assert records.settle(key, number, taker, is_done=act == "s") == is_own
+            if is_own:
+                del taken[number]
+                if act == "g":
+                    waiting = sorted([*waiting, number])
+        assert records.is_empty(key) == (not waiting)
 
 
 def test_who_finds_nothing_waits_for_what_others_have_taken(open_store: Opened) -> None:

@@ -9,14 +9,11 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from keyplan.apps.hepnos.packed import PACKED, pack, unpack, whole
-from keyplan.apps.hepnos.queue_records import Taken
+from keyplan.apps.hepnos.queue_records import LEASE_SECONDS_MAX, Taken
 from keyplan.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from keyplan.operations import NOTHING, Act, BodyForm, Change, Need, Schema, needs_of, operation
 
 __all__ = ["NEEDS", "Done", "Entered", "Looked", "QueueNames", "QueueOperations", "Settled"]
-
-LEASE_SECONDS_MAX: Final = 86_400.0
-"""Why: what somebody has who is gone comes back within a day."""
 
 _DIGITS_MAX: Final = 18
 

@@ -22,10 +22,13 @@ from keyplan.errors import AlreadyExistsError
 from keyplan.layout import Layout, Table, Unique
 from keyplan.store import Backoff, Store
 
-__all__ = ["HEPnOSQueues", "QueueKey", "QueueRecords", "QueueState", "Taken", "missing"]
+__all__ = ["LEASE_SECONDS_MAX", "HEPnOSQueues", "QueueKey", "QueueRecords", "QueueState", "Taken", "missing"]
 
 _NUMBER_DIGITS: Final = 20
 _MILLISECONDS: Final = 1_000
+
+LEASE_SECONDS_MAX: Final = 86_400.0
+"""Why: what somebody has who is gone comes back within a day."""
 
 
 class QueueKey(NamedTuple):
@@ -172,16 +175,20 @@ class QueueRecords:
         self._layout.run(add)
 
     def take(self, key: QueueKey, taker: str, lease_seconds: float) -> Taken:
-        """Take the item that a taker of this name has already, one whose deadline is over, or the first; or tell of none."""
+        """Take the item that a taker of this name has already, one whose deadline is over, or the first; or tell of none.
+
+        The lease is counted from this call on. At most LEASE_SECONDS_MAX.
+        """
         return self._layout.run(partial(self._take, key, taker, lease_seconds))
 
     def _take(self, key: QueueKey, taker: str, lease_seconds: float, layout: HEPnOSQueues) -> Taken:
-        for item_key, own in layout.taken_by_taker.list(*key, taker, limit=1):
-            return Taken(item_key.number, own.item)
         now = self._clock.wall()
         given = partial(TakenItem, taker, int((now + lease_seconds) * _MILLISECONDS))
+        for item_key, own in layout.taken_by_taker.list(*key, taker, limit=1):
+            layout.taken.update(item_key, given(own.item))
+            return Taken(item_key.number, own.item)
         first = next(iter(layout.taken_by_deadline.list(*key, limit=1)), None)
-        if first is not None and first[1].deadline <= now * _MILLISECONDS:
+        if first is not None and _is_over(first[1].deadline, now):
             layout.taken.update(first[0], given(first[1].item))
             return Taken(first[0].number, first[1].item)
         for item_key, item in layout.items.list(*key, limit=1):
@@ -225,6 +232,11 @@ class QueueRecords:
             watch.poll(seconds)
         finally:
             watch.close()
+
+
+def _is_over(deadline: int, now: float) -> bool:
+    # Why also later ones: nobody takes for so long, so that the clock was set back since. Why twice: clocks differ a little.
+    return not now * _MILLISECONDS < deadline <= (now + 2 * LEASE_SECONDS_MAX) * _MILLISECONDS
 
 
 def missing(key: QueueKey) -> MissingError:

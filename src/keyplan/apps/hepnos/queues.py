@@ -1,12 +1,13 @@
 """Typed queues, first in first out, each item taken once: on the store and shared by processes, in memory, or of a server."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 from uuid import uuid4
 
 from keyplan.apps.hepnos.errors import ItemLostError, TypeMismatchError
-from keyplan.apps.hepnos.queue_records import HEPnOSQueues, QueueKey, QueueRecords, Taken, missing
+from keyplan.apps.hepnos.queue_records import LEASE_SECONDS_MAX, HEPnOSQueues, QueueKey, QueueRecords, Taken, missing
 from keyplan.apps.hepnos.types import ProductType, product_type, type_of_value
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import AlreadyExistsError, CommitOutcomeUnknownError, InvalidInputError
@@ -134,14 +135,17 @@ class Queues:
 class QueueItem:
     """An item that was taken: this consumer's until its lease is over, unless it is acknowledged or given back before.
 
-    As a context manager it is acknowledged at the end of the block, and given back when the block fails.
+    As a context manager it is acknowledged at the end of the block, and given back when the block fails, unless the block has
+    done either. What a block fails with is told, also when the lease was over by then.
     """
 
-    def __init__(self, queue: "Queue", found: Taken, taker: str, lease_seconds: float) -> None:
+    def __init__(self, queue: "Queue", found: Taken, taker: str, until: float) -> None:
+        """`until`: when the lease is over at the earliest, by the monotonic clock."""
         self._queue = queue
         self._found = found
         self._taker = taker
-        self._until = queue.clock.monotonic() + lease_seconds
+        self._until = until
+        self._is_settled = False
 
     @property
     def number(self) -> int:
@@ -176,6 +180,7 @@ class QueueItem:
         # Why the time: of two answers the first was lost, and within the lease nobody else has settled it.
         if not _again(settle) and not (was_lost and self._queue.clock.monotonic() < self._until):
             raise ItemLostError(queue=f"{key.name}#{key.type}", number=self.number)
+        self._is_settled = True
 
     def __enter__(self) -> Self:
         return self
@@ -183,7 +188,11 @@ class QueueItem:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._settle(is_done=kind is None)
+        if self._is_settled:
+            return
+        # Why nothing when it failed: an item that is lost is another's already, as if it were given back.
+        with suppress(*(() if kind is None else (ItemLostError,))):
+            self._settle(is_done=kind is None)
 
 
 class Queue:
@@ -239,17 +248,20 @@ class Queue:
         Wait for one while there are producers, or until there has been one, and while others have items that may come back.
         One that is not acknowledged in time is another's: of a consumer that has ended, of an answer that was lost.
         `timeout_seconds` bounds the wait; None waits for as long as there are producers or taken items, and not at all when
-        there are none. Raises InvalidInputError for a lease of no time.
+        there are none. Raises InvalidInputError for a lease of no time, or of more than a day.
         """
-        if not lease_seconds > 0:
-            raise InvalidInputError(source="lease_seconds", problem="an item is taken for more than 0 seconds")
+        if not 0 < lease_seconds <= LEASE_SECONDS_MAX:
+            problem = f"an item is taken for more than 0 and at most {LEASE_SECONDS_MAX:.0f} seconds"
+            raise InvalidInputError(source="lease_seconds", problem=problem)
         taker = uuid4().hex
         give_up_at = None if timeout_seconds is None else self.clock.monotonic() + timeout_seconds
         while True:
             revision = self.acts.revision()
+            # Why before: the lease runs while the answer is under way.
+            until = self.clock.monotonic() + lease_seconds
             found = _again(lambda: self.acts.take(self.key, taker, lease_seconds))
             if found.is_item:
-                return QueueItem(self, found, taker, lease_seconds)
+                return QueueItem(self, found, taker, until)
             # Why that state: a producer who came and went since then has left an item.
             state = found.state
             may_come = found.has_taken or (state is not None and state.producers > 0)
