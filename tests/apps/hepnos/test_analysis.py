@@ -10,6 +10,7 @@ import uproot
 
 from keyplan.apps import hepnos
 from keyplan.apps.hepnos import analysis
+from keyplan.apps.hepnos.databases import Address
 from keyplan.errors import InvalidInputError
 from tests.apps.hepnos.test_collections import Reads, labels_of, nanoaod, reads
 
@@ -167,3 +168,12 @@ def test_other_processes_open_the_store_by_its_address(tmp_path: Path) -> None:
         dataset.store_table("Muon", {"pt": [1.5, 2.5]}, run=[1, 1], subrun=[1, 1], event=[1, 2], create=True)
         lazy = hepnos.to_dask_awkward(dataset.events(), partition_events=1)
         assert lazy.Muon.pt.compute(scheduler="processes", num_workers=1).to_list() == [[1.5], [2.5]]
+
+
+def test_a_worker_opens_a_store_once_for_each_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Address] = []
+    monkeypatch.setattr(analysis, "_opened", {})
+    monkeypatch.setattr(analysis, "open_at", lambda address: asked.append(address) or object())
+    own, other = (Address("http://localhost:1", token=token) for token in "ab")
+    assert len({id(analysis._opened_at(each)) for each in (own, other, own)}) == 2
+    assert asked == [own, other]

@@ -69,6 +69,7 @@ def test_nanoaod_is_recognised_with_its_collections_and_cross_references(nanoaod
         [{"pt": 30, "jetIdx": 1}, {"pt": 31, "jetIdx": -1}],
     ]
     assert muons[["jetIdx", "pt"]].fields == ["jetIdx", "pt"]
+    assert muons[["pt", "*Idx", "pt"]].fields == ["pt", "jetIdx", "genPartIdx"]
     assert muons.matched_jet.pt.to_list() == [[], [200.0], [301.0, None]]
     assert muons.matched_gen.pdgId.to_list() == [[], [22], [-13, None]]  # there is no ninth
     assert muons.matched_gen.parent.pdgId.to_list() == [[], [None], [23, None]]
@@ -126,6 +127,14 @@ def test_some_of_the_events_are_chosen_by_slices_masks_and_positions(nanoaod: he
     assert nanoaod.events()[ak.num(latest.pt) < 2].to_numpy()["event"].tolist() == [10, 20]
     with pytest.raises(InvalidInputError, match="some of the positions are nothing"):
         latest[ak.Array([1, None])]
+    assert len(latest[[True, None, False, None]]) == 1
+    rows_of_events = (latest.pt > 20, ak.Array([[0], [1]]), (slice(None), 0), [[True], []], np.bool_(1), None, [latest])
+    for key in rows_of_events:
+        with pytest.raises(InvalidInputError, match="rows are chosen in the array of a column"):
+            latest[key]
+    for key in (["Muon", 1], np.array([1.0]), ak.Array([{"x": 1}])):
+        with pytest.raises(InvalidInputError, match="no positions of events, and no mask"):
+            nanoaod.events()[key]
     subrun = nanoaod.runs[1].subruns[7]
     assert (len(subrun.events), len(nanoaod.runs), len(nanoaod.runs[1].subruns)) == (3, 2, 1)
     assert [event.number for event in subrun.events[10:30]] == [10, 20]
@@ -252,6 +261,33 @@ def test_skims_with_a_table_for_each_column_are_collections_all_the_same(
     ):
         dataset.events()["Muon"].array()
     assert dataset.events()["Muon"].eta.to_list() == [[1.0], None]  # an event that has no product of it
+    dataset.store_table("Jet_eta", np.array([7.0, 8.0]), run=[1, 1], subrun=[1, 1], event=[1, 1])
+    with pytest.raises(InvalidInputError, match="have lists of two lengths"):
+        dataset.events()["Muon"].matched_jet.array()
+
+
+def test_references_are_of_each_rows_event_whatever_form_they_have(dataset: hepnos.DataSet) -> None:
+    numbers = {"run": [1, 1], "subrun": [1, 1], "event": [1, 2]}
+    dataset.store_table("Jet", {"pt": [1.0, 2.0, 3.0]}, run=[1] * 3, subrun=[1] * 3, event=[1, 1, 2], create=True)
+    # As many rows as each has numbers, so that rows and numbers might be taken for one another.
+    dataset.store_table("Muon", {"pt": [5.0, 6.0], "jetIdx": np.array([[0, 1], [0, 1]])}, **numbers)
+    muons = dataset.events()["Muon"]
+    assert muons.matched_jet.pt.to_list() == [[[1.0, 2.0]], [[3.0, None]]]
+
+
+def test_slices_that_begin_before_their_event_lead_nowhere(dataset: hepnos.DataSet) -> None:
+    own = {"run": [1, 1], "subrun": [1, 1], "event": [1, 2]}
+    dataset.store_table("Hits", {"index": [0], "collectionID": [1]}, run=[1], subrun=[1], event=[1], create=True)
+    dataset.store_table("_Tracks_hits", np.array([5, 6]), **own, create=True)
+    begins = ak.Array([{"hits_begin": 0, "hits_end": 1}, {"hits_begin": -1, "hits_end": 1}])
+    dataset.store_table("Tracks", begins, **own)
+    tracks = dataset.events().collections("edm4hep")["Tracks"]
+    with pytest.raises(InvalidInputError, match="hits_begin leads beyond the rows of _Tracks_hits"):
+        tracks.hits.array()
+    none = ak.Array([{"hits_begin": None, "hits_end": None}])[[0]]
+    dataset.store_table("Tracks", none, run=[1], subrun=[1], event=[3], create=True)
+    chosen = dataset.events()[[2, 0]].collections("edm4hep")
+    assert chosen["Tracks"].hits.array().to_list() == [[[]], [[5]]]
 
 
 NUMBERS: dict[str, Any] = {"run": "head.run", "subrun": 1, "event": "head.event"}
@@ -368,6 +404,8 @@ def test_delphes_has_single_rows_as_values_and_particles_parents(dataset: hepnos
         InvalidInputError, match="event 1 1 2 has several, where each has one: take its table, MissingET"
     ):
         dataset.events()["MissingET"]["MET"]
+    with pytest.raises(InvalidInputError, match="event 1 1 2 has several"):
+        dataset.events()["MissingET"].filled(["MET"])
 
 
 def test_treemaker_has_vectors_columns_of_their_own_and_lists_by_counts(

@@ -7,6 +7,7 @@ given reads a column of the events when it is computed with.
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from threading import Lock
 from typing import Any, Final
 from uuid import UUID, uuid4
 from weakref import WeakValueDictionary
@@ -166,7 +167,17 @@ def _documented(name: str, array: Any) -> Any:
 
 _here: Final[WeakValueDictionary[str, OpenStore]] = WeakValueDictionary()
 """The stores that partitions of this process were made of; workers in others open theirs by its address, once."""
-_opened: Final[dict[str, OpenStore]] = {}
+_opened: Final[dict[Address, OpenStore]] = {}
+"""Why by the whole address: two tokens at one server are two principals'."""
+_opening: Final = Lock()
+"""Why: dask calls in several threads, and a store is opened once."""
+
+
+def _opened_at(address: Address) -> OpenStore:
+    with _opening:
+        if address not in _opened:
+            _opened[address] = open_at(address)
+        return _opened[address]
 
 
 class _Partitions:
@@ -198,12 +209,7 @@ class _Partitions:
 
     def _opened_dataset(self) -> DataSet:
         token, address = self._store
-        store = _here.get(token)
-        if store is None:
-            store = _opened.get(repr(address))
-            if store is None:
-                store = _opened[repr(address)] = open_at(address)
-        return DataSet(store, *self._dataset)
+        return DataSet(_here.get(token) or _opened_at(address), *self._dataset)
 
     # What follows is how dask-awkward learns which columns are needed.
 

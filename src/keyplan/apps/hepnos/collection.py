@@ -12,24 +12,23 @@ a column costs the reading of its table, and of no other.
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from keyplan.apps.hepnos.chosen_events import arrays_module, chosen_events
 from keyplan.apps.hepnos.column_types import column_type
 from keyplan.apps.hepnos.dataset_ref import DataSetRef
 from keyplan.apps.hepnos.errors import MissingError
 from keyplan.apps.hepnos.event_lists import EventLists, event_lists
 from keyplan.apps.hepnos.pointers import Pointer, Rule, pointer_of, rules_of
-from keyplan.apps.hepnos.product_types import values_module
 from keyplan.apps.hepnos.schemas import Schema, placed, schema_named, schema_of
 from keyplan.apps.hepnos.table_notes import chosen_columns
 from keyplan.apps.hepnos.tables import Table, TableRows, Tables
 from keyplan.errors import InvalidInputError
 
-__all__ = ["Collection", "Collections", "Field", "Reader", "Related", "arrays_module", "chosen_events", "fields_of"]
+__all__ = ["Collection", "Collections", "Field", "Reader", "Related", "fields_of"]
 
 
 class Field:
@@ -51,30 +50,6 @@ class Field:
 def fields_of(tables: Mapping[str, Table]) -> list[Field]:
     """Return the columns of tables."""
     return [Field(table, column, kind) for table in tables.values() for column, kind in table.schema.items()]
-
-
-def arrays_module() -> Any:
-    """Return the module that makes arrays of awkward. Raises InvalidInputError where awkward is not installed."""
-    values_module()
-    return import_module("keyplan.apps.hepnos.collection_values")
-
-
-def chosen_events(events: npt.NDArray[Any], key: Any) -> npt.NDArray[Any]:
-    """Return the events that a slice, a mask or positions choose; what is nothing in a mask chooses none.
-
-    Raises InvalidInputError for positions that are nothing, IndexError for those that there are not.
-    """
-    if isinstance(key, slice):
-        return events[key]
-    # Why: to numpy what is masked has a value all the same.
-    given = np.ma.asarray(arrays_module().as_masked(key) if type(key).__module__.startswith("awkward.") else key)
-    if given.dtype.kind != "b" and np.ma.is_masked(given):
-        raise InvalidInputError(
-            source="events", problem="some of the positions are nothing: choose by a mask, or drop them"
-        )
-    found: npt.NDArray[Any] = np.asarray(np.ma.filled(given, fill_value=False) if given.dtype.kind == "b" else given)
-    own: npt.NDArray[Any] = events[found if found.size or found.dtype.kind == "b" else found.astype(np.int64)]
-    return own
 
 
 class Reader:
@@ -251,7 +226,9 @@ class Collection:
         arrays = arrays_module()
         lists = self._reader.lists([self._fields[name] for name in columns])
         found = {
-            name: arrays.single(each) if self.is_single(name) else arrays.listed(each, is_filled=True)
+            name: self._single(self._fields[name], each)
+            if self.is_single(name)
+            else arrays.listed(each, is_filled=True)
             for name, each in zip(columns, lists, strict=True)
         }
         for name, each in zip(columns, lists, strict=True):
@@ -297,8 +274,7 @@ class Collection:
     def rows(self, columns: Sequence[str] | None = None, exclude: Sequence[str] = ()) -> TableRows:
         """Return the same as the rows of all events that have it, one after the other. Raises as `array`."""
         chosen = self._chosen(columns, exclude)
-        lists = self._reader.lists([self._fields[name] for name in chosen])
-        self._check_lengths(chosen, lists)
+        lists = self.column_lists(chosen)
         if chosen == [""]:
             found = lists[0].rows
         else:
@@ -312,8 +288,9 @@ class Collection:
 
     def _entries(self, field: Field) -> Any:
         (lists,) = self._reader.lists([field])
-        if not self._is_single(field):
-            return arrays_module().listed(lists)
+        return self._single(field, lists) if self._is_single(field) else arrays_module().listed(lists)
+
+    def _single(self, field: Field, lists: EventLists) -> Any:
         if len(lists.offsets) and int(np.diff(lists.offsets).max(initial=0)) > 1:
             run, subrun, event = self.events[int(np.diff(lists.offsets).argmax())].tolist()
             problem = f"event {run} {subrun} {event} has several, where each has one: take its table, {field.table.key}"
@@ -329,8 +306,13 @@ class Collection:
                 raise InvalidInputError(source=self.name, problem=problem)
 
     def column_lists(self, names: Sequence[str]) -> list[EventLists]:
-        """Return columns as rows of all events, one after the other, and where those of each event begin and end."""
-        return self._reader.lists([self._fields[name] for name in names])
+        """Return columns as rows of all events, one after the other, and where those of each event begin and end.
+
+        Raises InvalidInputError: lists of two columns differ in length.
+        """
+        lists = self._reader.lists([self._fields[name] for name in names])
+        self._check_lengths(names, lists)
+        return lists
 
     # ---- what is asked for -------------------------------------------------------------------------------------------------
 
@@ -338,8 +320,9 @@ class Collection:
         if isinstance(key, str):
             return self._named(key)
         if isinstance(key, list) and key and all(isinstance(name, str) for name in key):
-            # Why so: in the order that was asked for.
-            return self._array([chosen_columns(self.name, [*self._fields], [name])[0] for name in key])
+            # Why one by one: in the order that was asked for.
+            chosen = [column for name in key for column in chosen_columns(self.name, [*self._fields], [name])]
+            return self._array(list(dict.fromkeys(chosen)))
         if isinstance(key, int | np.integer):
             position = range(len(self))[int(key)]
             return self[position : position + 1].array()[0]

@@ -17,6 +17,7 @@ __all__ = [
     "joined_rows",
     "listed",
     "nothing",
+    "numbers",
     "of_events",
     "pairs",
     "pointed",
@@ -91,11 +92,18 @@ def indexes(rows: Any, events: Numbers, find: Callable[..., Numbers], *others: A
 
     It is given the number of the event of each and the numbers, then those of `others`, which are rows of the same form.
     """
-    # Why filled: an index that is nothing points nowhere.
-    packed = [ak.to_packed(ak.fill_none(from_rows(each), -1, axis=-1)) for each in (rows, *others)]
+    # Why filled: an index that is nothing points nowhere. Why lists of any size: to those of one, events spread as columns.
+    packed = [
+        ak.to_packed(ak.fill_none(ak.from_regular(from_rows(each), axis=None), -1, axis=-1)) for each in (rows, *others)
+    ]
     own, *more = packed
     found: Any = find(*(_flat(each) for each in (ak.broadcast_arrays(events, own)[0], own, *more)))
     return _with_leaves(own, lambda leaves: ak.contents.NumpyArray(found[: len(leaves)]))
+
+
+def numbers(rows: Any, nothing: int) -> Numbers:
+    """Return rows of whole numbers as an array of numpy, with a number for those that are nothing."""
+    return np.asarray(ak.to_numpy(ak.fill_none(from_rows(rows), nothing))).astype(np.int64)
 
 
 def pairs(columns: Sequence[Numbers]) -> Any:

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from keyplan.apps.hepnos.collection import Collection, Collections, chosen_events
+from keyplan.apps.hepnos.chosen_events import chosen_events
+from keyplan.apps.hepnos.collection import Collection, Collections
 from keyplan.apps.hepnos.dataset_ref import DataSetRef
 from keyplan.apps.hepnos.numbered import Event
 

@@ -131,8 +131,8 @@ def pointer_of(arrays: Any, rule: Rule, source: Target, known: Known, schema: Sc
     if rule.form == "slice":
         return _by_slice(arrays, rule, source, targets[0], known)
     if rule.form == "object":
-        return _objects(targets[0], known, lists=_same_rows(source, targets[0]))
-    return _objects(source, known, lists=None)
+        return _objects(arrays, targets[0], known, lists=_same_rows(source, targets[0]))
+    return _objects(arrays, source, known, lists=None)
 
 
 def _events_of(offsets: Numbers) -> Numbers:
@@ -203,9 +203,9 @@ def _bases(targets: Sequence[Target], column: str | None) -> list[tuple[int, Num
 def _by_count(arrays: Any, rule: Rule, source: Target, targets: Sequence[Target], column: str | None) -> Pointer:
     (lists,) = source.column_lists(rule.columns)
     offsets = _offsets(targets[0], column)
-    counts = np.asarray(lists.rows, np.int64)
+    counts = arrays.numbers(lists.rows, 0)
     sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    if not np.array_equal(sums[lists.offsets], offsets):
+    if np.any(counts < 0) or not np.array_equal(sums[lists.offsets], offsets):
         problem = f"{rule.columns[0]} counts other rows than {targets[0].name} has"
         raise InvalidInputError(source=source.name, problem=problem)
     return Pointer(lists._replace(rows=arrays.ranges(sums[:-1], counts)), tuple(targets), may_lack=False)
@@ -214,16 +214,16 @@ def _by_count(arrays: Any, rule: Rule, source: Target, targets: Sequence[Target]
 def _by_slice(arrays: Any, rule: Rule, source: Target, relation: Target, known: Known) -> Pointer:
     names = [rule.columns[0], f"{rule.name}_end"]
     lists, ends = source.column_lists(names)
-    first = np.asarray(lists.rows, np.int64)
-    counts = np.asarray(ends.rows, np.int64) - first
+    first = arrays.numbers(lists.rows, 0)
+    counts = arrays.numbers(ends.rows, 0) - first
     offsets = _offsets(relation, _OBJECT[0])
     events = _events_of(lists.offsets)
-    if np.any(counts < 0) or np.any(first + counts > np.diff(offsets)[events]):
+    if np.any(first < 0) or np.any(counts < 0) or np.any(first + counts > np.diff(offsets)[events]):
         raise InvalidInputError(source=source.name, problem=f"{names[0]} leads beyond the rows of {relation.name}")
     rows = arrays.ranges(offsets[events] + first, counts)
     if not set(_OBJECT) <= set(relation.columns):
         return Pointer(lists._replace(rows=rows), (relation,), may_lack=False)
-    objects = _objects(relation, known, lists=None)
+    objects = _objects(arrays, relation, known, lists=None)
     numbers = np.asarray(objects.lists.rows)
 
     def follow(_: Numbers, relations: Numbers) -> Numbers:
@@ -240,10 +240,10 @@ def _same_rows(source: Target, relation: Target) -> EventLists:
     return lists
 
 
-def _objects(relation: Target, known: Known, *, lists: EventLists | None) -> Pointer:
+def _objects(arrays: Any, relation: Target, known: Known, *, lists: EventLists | None) -> Pointer:
     """Return what the ObjectIDs of a collection point at."""
     own, other = relation.column_lists(list(_OBJECT))
-    local, ids = np.asarray(own.rows, np.int64), np.asarray(other.rows, np.int64)
+    local, ids = arrays.numbers(own.rows, -1), arrays.numbers(other.rows, 0)
     targets = tuple(_with_ids(relation, np.unique(ids[local >= 0]).tolist(), known))
     events = _events_of(own.offsets)
     found = np.full(len(local), -1, np.int64)
