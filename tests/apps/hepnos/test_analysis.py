@@ -171,9 +171,14 @@ def test_other_processes_open_the_store_by_its_address(tmp_path: Path) -> None:
 
 
 def test_a_worker_opens_a_store_once_for_each_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Address] = []
+    opened: list[Address] = []
+
+    def open_at(address: Address) -> object:
+        opened.append(address)
+        return object()
+
     monkeypatch.setattr(analysis, "_opened", {})
-    monkeypatch.setattr(analysis, "open_at", lambda address: asked.append(address) or object())
+    monkeypatch.setattr(analysis, "open_at", open_at)
     own, other = (Address("http://localhost:1", token=token) for token in "ab")
     assert len({id(analysis._opened_at(each)) for each in (own, other, own)}) == 2
-    assert asked == [own, other]
+    assert opened == [own, other]
