@@ -229,7 +229,8 @@ def test_a_lease_runs_while_its_answers_are_lost(clock: FakeClock) -> None:
     records.create(key)
     made_at = records.enter(key, is_producer=True)
     records.put(key, made_at, (7).to_bytes(8, "little"))
-    consumer = hepnos.Queue(cut, key, product_type(int), clock, is_producer=False, made_at=made_at)
+    acts: Any = cut
+    consumer = hepnos.Queue(acts, key, product_type(int), clock, is_producer=False, made_at=made_at)
     cut.lost = 2
     item = consumer.take(0, lease_seconds=50)  # which is asked for three times, 40 seconds long
     assert item is not None

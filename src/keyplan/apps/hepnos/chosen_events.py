@@ -47,5 +47,5 @@ def _one_for_each(key: Any) -> "np.ma.MaskedArray[Any, np.dtype[Any]]":
         given = np.ma.asarray(arrays_module().as_masked(key) if is_theirs else key)
         if given.ndim == 1:
             return given
-    problem = "a slice, a mask or positions choose them, one each; rows are chosen in the array of a column"
+    problem = "events are chosen by a slice, a mask or positions; rows are chosen in the array of a column"
     raise InvalidInputError(source="events", problem=problem)
