@@ -5,13 +5,28 @@ Real clusters are adopted in tests/server/test_patroni.py and test_takeover.py.
 
 import re
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from keyplan import Secret
-from keyplan.apps.patroni import Binding, BindingKey, Broker, Cell, Credentials, Member, MemberKey, NodeKey, Step
+from keyplan.apps.patroni import (
+    Binding,
+    BindingKey,
+    Broker,
+    Cell,
+    Credentials,
+    Member,
+    MemberKey,
+    NodeKey,
+    Step,
+    cli_adoption,
+)
 from keyplan.apps.patroni.actions import Action, ActionKind, Actions
 from keyplan.apps.patroni.adoption import Adoption, Logins, logins_of, release
 from keyplan.apps.patroni.catalog import BUILT_IN_CATALOG
@@ -23,9 +38,9 @@ from keyplan.apps.patroni.node_config import Gateway
 from keyplan.apps.patroni.node_host import Host
 from keyplan.apps.patroni.operations import Beginnings
 from keyplan.apps.patroni.ports import PortAllocator, PortRange
-from keyplan.apps.patroni.records import Operation, Status
+from keyplan.apps.patroni.records import InstanceState, Operation, Status
 from keyplan.apps.patroni.refusals import RefusedError
-from keyplan.apps.patroni.takeover import copy_state, keys_of_store
+from keyplan.apps.patroni.takeover import copy_state, keys_of_store, keys_of_v2
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
 from keyplan.store import open_store
@@ -144,6 +159,33 @@ def test_a_leader_that_changed_since_it_was_looked_at_is_noticed(cluster: PaperC
     assert not cluster.broker.nodes.exists(NodeKey("f1", "a"))
 
 
+def test_a_member_that_came_since_it_was_looked_at_is_noticed(cluster: PaperCluster) -> None:
+    adopting = adoption(cluster)
+    found = adopting.planned("f1")
+    cluster.follow("d", 3)
+    with pytest.raises(RefusedError, match="its members have changed meanwhile"):
+        adopting.adopt(found, LOGINS, OFFER, PAIR)
+    assert not cluster.broker.instances.exists("f1")
+
+
+@pytest.mark.parametrize(
+    ("name", "user", "problem"),
+    [
+        ("superuser", Credentials(), "superuser has no username"),
+        ("replication", Credentials(username="r"), "replication has no password"),
+        ("rest", Credentials(username="r"), "rest has a username or a password alone"),
+        ("rewind", Credentials(password=Secret("r")), "rewind has a username or a password alone"),
+    ],
+)
+def test_users_without_a_name_or_a_password_are_refused_before_anybody_is_asked(
+    cluster: PaperCluster, name: str, user: Credentials, problem: str
+) -> None:
+    """libpq would take another one, of whoever types."""
+    adopting = adoption(cluster)
+    with pytest.raises(RefusedError, match=problem):
+        adopting.check(adopting.planned("f1"), msgspec.structs.replace(LOGINS, **{name: user}))
+
+
 def test_nobody_who_cannot_be_asked_is_adopted(cluster: PaperCluster) -> None:
     """Its members advertise no REST API here."""
     adopting = adoption(cluster)
@@ -225,6 +267,50 @@ def test_users_that_cannot_be_read_are_refused_without_a_password(text: bytes) -
         logins_of(text)
 
 
+def test_an_empty_file_of_users_is_refused_and_nobody_is_asked_instead(tmp_path: Path) -> None:
+    file = tmp_path / "users.json"
+    file.write_text("\n")
+    with pytest.raises(InvalidInputError, match="it is empty"):
+        cli_adoption._logins(file)
+
+
+class OldEtcd(BaseHTTPRequestHandler):
+    """Something that answers as etcd's v2 keys API."""
+
+    answer: ClassVar[bytes]
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.answer)
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Say nothing."""
+
+
+def test_keys_are_read_from_etcds_v2_and_what_answers_otherwise_is_refused() -> None:
+    with HTTPServer(("127.0.0.1", 0), OldEtcd) as server:
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        inner = (
+            b'{"key": "/service/f1/optime", "dir": true, "nodes": [{"key": "/service/f1/optime/leader", "value": "7"}]}'
+        )
+        OldEtcd.answer = b'{"action": "get", "node": {"key": "/service/f1", "dir": true, "nodes": [' + inner + b"]}}"
+        assert keys_of_v2(address, "f1") == {"optime/leader": b"7"}
+        for answer in (
+            b"[]",
+            b'{"node": []}',
+            b'{"node": {"nodes": null}}',
+            b'{"node": {"key": 5}}',
+            b"\xff",
+            b"[" * 99_999,
+        ):
+            OldEtcd.answer = answer
+            with pytest.raises(RefusedError, match="does not answer as etcd's v2 keys API does"):
+                keys_of_v2(address, "f1")
+        server.shutdown()
+
+
 def test_users_are_read_as_patronis_own_configuration_has_them() -> None:
     text = b'{"superuser": {"username": "p", "password": "x y"}, "replication": {"username": "r", "password": "z"}}'
     found = logins_of(text)
@@ -239,9 +325,13 @@ def test_the_commands_refuse_in_words_and_take_no_password_as_an_option() -> Non
         (["adopt", "f1", "--plan", "pair"], "no member of a cluster of this name"),
         (["release", "f1"], "there is no such instance"),
         (["take-over", "f1", "--from", "memory:"], "no member of f1 is below /service/f1/ there"),
+        (["take-over", "f1", "--from", "http://u:hush@h:99999999"], "h:99999999 does not answer as etcd's v2 keys API"),
+        (["up", "--listen", "127.0.0.1:1", "--gateway", "127.0.0.1:1"], "is where the broker answers"),
+        (["up", "--setting", "patroni-broker.part=clusters"], "patroni-broker.part is not yours to give"),
     ):
         ran = runner.invoke(app, [*arguments, "--store", "memory:"])
         assert problem in f"{ran.output}{ran.exception}", arguments
+        assert "hush" not in f"{ran.output}{ran.exception}"
     assert "password" not in runner.invoke(app, ["adopt", "--help"]).output.replace('"password"', "")
 
 
@@ -270,6 +360,10 @@ def test_what_hangs_on_no_lease_is_copied_exactly_and_again_while_nobody_has_com
         assert copied.keys == ["config", "initialize", "status"]
         expected = {} if is_trial else {name: keys_of_store(cluster.store, "f1")[name] for name in copied.keys}
         assert keys_of_store(target, "f1") == expected
+    # What the source has no more is taken away: an old `sync` says who may lead.
+    cluster.broker.statuses.delete("f1")
+    copy_state(lambda: keys_of_store(cluster.store, "f1"), target, "f1", is_trial=False)
+    assert {*keys_of_store(target, "f1")} == {"config", "initialize"}
     lease = target.lease(600, keep_alive=False)
     Broker(target).members.put(MemberKey("f1", "a"), Member(), lease=lease)
     with pytest.raises(RefusedError, match="in this store already"):
@@ -289,6 +383,9 @@ def test_a_cluster_that_is_not_paused_or_another_of_its_name_is_not_copied(clust
     cluster.broker.configurations.put("f1", {"pause": True})
     assert "a, b, c has not heard that it is paused" in refused()
     paused(cluster)
+    Broker(target).instances.put("f1", InstanceState(instance_id="f1"))
+    assert "an instance of ours already" in refused()
+    Broker(target).instances.delete("f1")
     Broker(target).initializations.put("f1", "5")
     assert "with the system identifier 5" in refused()
     assert keys_of_store(target, "f1") == {"initialize": b"5"}

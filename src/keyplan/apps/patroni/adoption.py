@@ -1,7 +1,7 @@
 """Clusters that others made become instances of ours, and are forgotten again: records of the store alone, nothing of theirs.
 
 `Adoption.planned` reads what there is and refuses what cannot be; `check` asks the members, by the users that the operator
-gives; `adopt` writes, in one commit, guarded by the leader and the system identifier that were seen.
+gives; `adopt` writes, in one commit, guarded by the leader, the system identifier and the members that were seen.
 """
 
 from typing import Final
@@ -85,6 +85,7 @@ class Adoption:
 
         Nothing of theirs is changed. Raises RefusedError (422), which names who answers otherwise, and how.
         """
+        _refuse_incomplete(logins)
         with self._store.snapshot() as state:
             broker = Broker(state)
             members = {node.name: broker.members.require(MemberKey(found.instance, node.name)) for node in found.nodes}
@@ -101,6 +102,8 @@ class Adoption:
             seen = (broker.leaders.get(found.instance), broker.initializations.get(found.instance))
             if seen != (found.leader, found.identifier):
                 raise RefusedError(422, "its leader or its system identifier has changed meanwhile; try again")
+            if [key.member for key in broker.members.keys(found.instance)] != [node.name for node in found.nodes]:
+                raise RefusedError(422, "its members have changed meanwhile; try again")
             port = self._ports.allocate_in(binding, found.instance)
             self._ports.allocate_reads_in(binding, found.instance, port)
             for node in found.nodes:
@@ -179,6 +182,17 @@ def _found(broker: Broker, instance: str) -> Found:
     ]
     port = broker.allocations.get(instance)
     return Found(instance=instance, leader=leader, identifier=identifier, port=port, nodes=nodes)
+
+
+def _refuse_incomplete(logins: Logins) -> None:
+    # Why: for an empty name or password libpq takes one of its own, out of the environment or a file of whoever types.
+    for words, user in (("superuser", logins.superuser), ("replication", logins.replication)):
+        if not user.username or not user.password.reveal():
+            text = f"{words} has no {'password' if user.username else 'username'}"
+            raise RefusedError(422, f"{text}; where PostgreSQL asks for none, give any")
+    for words, user in (("rest", logins.rest), ("rewind", logins.rewind)):
+        if bool(user.username) is not bool(user.password.reveal()):
+            raise RefusedError(422, f"{words} has a username or a password alone; give both, or none")
 
 
 def _check_member(instance: str, name: str, member: Member) -> None:

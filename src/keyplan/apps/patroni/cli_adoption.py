@@ -72,9 +72,11 @@ def _adopt(
         adoption = Adoption(opened, PortAllocator(opened, public), SYSTEM_CLOCK)
         try:
             found = adoption.planned(cluster)
+            # Why first: who is asked for passwords sees to whom they go. Members write their addresses themselves.
+            _print_found(found, offer, chosen)
             logins = _logins(users)
             adoption.check(found, logins)
-            _print_found(found, offer, chosen, logins)
+            _print_users(found, logins)
             if is_trial:
                 print_hint("nothing was written")
                 return
@@ -115,6 +117,8 @@ def _logins(file: Path | None) -> Logins:
                 given = opened.read(_BYTES_MAX)
         except OSError as error:
             raise InvalidInputError(source=source, problem="it cannot be read") from error
+        if not given.strip():
+            raise InvalidInputError(source=source, problem=f"it is empty, and not {_USERS_FORM}")
     if given:
         try:
             return logins_of(given)
@@ -138,13 +142,16 @@ def _asked(words: str, default: str) -> Credentials:
     return Credentials(username=username, password=Secret(password))
 
 
-def _print_found(found: Found, offer: Offer, plan: Plan, logins: Logins) -> None:
+def _print_found(found: Found, offer: Offer, plan: Plan) -> None:
     print_text(f"instance {found.instance}: {offer.name}, plan {plan.name}, system identifier {found.identifier}")
     print_text(f"port {found.port}, which it has" if found.port is not None else "port: the next one")
     for node in found.nodes:
         where = "on no cell" if node.cell == OUTSIDE else f"on cell {node.cell}"
         role = "leads" if node.name == found.leader else node.problem or "follows"
         print_text(f"node {node.name} at {node.address or 'no address'}, {where}: {role}")
+
+
+def _print_users(found: Found, logins: Logins) -> None:
     names = [logins.superuser.username, logins.replication.username, logins.rest.username or "(none)"]
     print_text(f"users {names[0]}, {names[1]}, REST API {names[2]}: checked at {found.leader}")
 

@@ -26,6 +26,7 @@ from keyplan.signals import told_by_signals
 __all__ = ["broker_tls_settings", "up"]
 
 _BROKER: Final = "patroni-broker."
+_PART_SETTING: Final = f"{_BROKER}part="
 _PORTS_SETTING: Final = f"{_BROKER}ports="
 _SSL_MODE_SETTING: Final = f"{_BROKER}sslmode="
 _AUTHORITY_SETTING: Final = f"{_BROKER}tls-authority="
@@ -80,9 +81,7 @@ def up(
     what is there, processes too where it was killed.
     """
     set_up_logging(nodes.log_level)
-    _require_address(listen, "--listen")
-    if gateway:
-        _require_address(gateway, "--gateway")
+    _require_two_parts(listen, gateway, setting)
     # Why here: what is wrong or missing is said now, and not in the log of a cell.
     _ = nodes.parameters, nodes.dynamic
     users = InstanceUsers.of_text(instance_users)
@@ -152,6 +151,19 @@ def _settings_for(settings: Sequence[str] | None, *, is_broker: bool) -> list[st
     """Return the settings of the broker's process, or of that of the gateways, as options."""
     chosen = [text for text in settings or () if text.startswith(_BROKER) is is_broker]
     return [word for text in chosen for word in ("--setting", text)]
+
+
+def _require_two_parts(listen: str, gateway: str, settings: Sequence[str] | None) -> None:
+    """Refuse what would leave the broker without a place of its own, or make its process another one of gateways."""
+    _require_address(listen, "--listen")
+    if gateway:
+        _require_address(gateway, "--gateway")
+        if gateway == listen:
+            raise InvalidInputError(source="--gateway", problem=f"{gateway} is where the broker answers: give another")
+    if any(text.startswith(_PART_SETTING) for text in settings or ()):
+        raise InvalidInputError(
+            source="--setting", problem=f"{_PART_SETTING[:-1]} is not yours to give: both parts run"
+        )
 
 
 def _require_address(listen: str, option: str) -> None:

@@ -5,18 +5,18 @@ where they are. Nothing is written into the other store.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 import httpx
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from keyplan.apps.patroni.dynamic_configuration import is_on
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.principals import cluster_prefix
 from keyplan.apps.patroni.refusals import RefusedError
-from keyplan.engine import Commit, KeyAbsent, KeyRange, Put, RangeEmpty
+from keyplan.engine import Commit, Delete, KeyAbsent, KeyRange, KeyUnchanged, Put, RangeEmpty
 from keyplan.errors import CommitConflictError, CorruptionError
 from keyplan.store import Store
 
@@ -25,6 +25,17 @@ __all__ = ["CopiedState", "copy_state", "keys_of_store", "keys_of_v2"]
 _KEYS: Final = ("config", "initialize", "history", "status", "sync", "failsafe", "optime/leader")
 """What Patroni keeps of a cluster without a lease; a `failover` that is asked for is carried out first, or given up."""
 _SECONDS_MAX: Final = 10.0
+
+
+class _V2Node(Struct):
+    key: str = ""
+    value: str = ""
+    dir: bool = False
+    nodes: list["_V2Node"] = field(default_factory=list)
+
+
+class _V2Answer(Struct):
+    node: _V2Node = field(default_factory=_V2Node)
 
 
 class CopiedState(Struct, frozen=True, kw_only=True):
@@ -52,24 +63,28 @@ def keys_of_store(store: Store, cluster: str) -> Keys:
 
 def keys_of_v2(address: str, cluster: str) -> Keys:
     """Read a cluster's keys from etcd's v2 keys API, as Patroni's mode `etcd` writes them. Raises RefusedError (422)."""
+    place = address.rpartition("@")[2]
     try:
         answer = httpx.get(
             f"{address.rstrip('/')}/v2/keys/service/{quote(cluster, safe='')}",
             params={"recursive": "true"},
             timeout=_SECONDS_MAX,
         )
-        found = answer.json() if answer.status_code == 200 else {}
-    except (httpx.HTTPError, ValueError) as error:
+        if answer.status_code not in {200, 404}:
+            raise RefusedError(422, f"{place} answers with status {answer.status_code}")
+        found = msgspec.json.decode(answer.content, type=_V2Answer)
+    # Why the last: this is ValueError's, and msgspec's, and of what is nested without an end.
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:
         raise RefusedError(
-            422, f"{address} does not answer as etcd's v2 keys API does: {type(error).__name__}"
+            422, f"{place} does not answer as etcd's v2 keys API does: {type(error).__name__}"
         ) from error
     keys: dict[str, bytes] = {}
-    nodes: list[Any] = [found.get("node", {})]
+    nodes = [found.node]
     while nodes:
         node = nodes.pop()
-        nodes += node.get("nodes", [])
-        if not node.get("dir") and "key" in node:
-            keys[node["key"].removeprefix(f"/service/{cluster}/")] = str(node.get("value", "")).encode()
+        nodes += node.nodes
+        if node.key and not node.dir:
+            keys[node.key.removeprefix(f"/service/{cluster}/")] = node.value.encode()
     return keys
 
 
@@ -81,8 +96,15 @@ def copy_state(read: Callable[[], Keys], target: Store, cluster: str, *, is_tria
     """
     keys = read()
     copied = _movable(keys, cluster)
+    prefix = cluster_prefix(cluster)
+    bootstrap = prefix + b"initialize"
+    # Why before it is looked at as a record: the commit is guarded by what was there then, or earlier.
+    with target.engine.snapshot() as raw:
+        entry, epoch = raw.get(bootstrap), raw.epoch
     with target.snapshot() as state:
         broker = Broker(state)
+        if broker.instances.exists(cluster):
+            raise RefusedError(409, "it is an instance of ours already, whose own cluster would be this one's")
         if broker.leaders.exists(cluster) or next(iter(broker.members.keys(cluster, limit=1)), None) is not None:
             raise RefusedError(409, "members of a cluster of this name are in this store already")
         try:
@@ -94,13 +116,24 @@ def copy_state(read: Callable[[], Keys], target: Store, cluster: str, *, is_tria
             409, f"a cluster of this name is in this store, with the system identifier {there or '(none)'}"
         )
     if not is_trial:
-        prefix = cluster_prefix(cluster)
         members = KeyRange.of_prefix(prefix + b"members/")
-        copies = tuple(Put(prefix + name.encode(), keys[name]) for name in copied.keys)
+        # Why the others go: an earlier copy may have had them, and an old `sync` names who may lead.
+        changes = tuple(
+            Put(prefix + name.encode(), keys[name]) if name in keys else Delete(prefix + name.encode())
+            for name in _KEYS
+        )
+        guards = (
+            KeyAbsent(prefix + b"leader"),
+            KeyAbsent(Broker.bound().tables["instances"].keys.encode(cluster)),
+            KeyAbsent(bootstrap) if entry is None else KeyUnchanged(bootstrap, entry.mod_revision),
+            RangeEmpty(members),
+        )
         try:
-            target.engine.commit(Commit((KeyAbsent(prefix + b"leader"), RangeEmpty(members)), copies))
+            target.engine.commit(Commit(guards, changes, epoch))
         except CommitConflictError as error:
-            raise RefusedError(409, "a member has come to this store meanwhile") from error
+            raise RefusedError(
+                409, "something of the cluster has come to this store meanwhile; look, and try again"
+            ) from error
     return copied
 
 
