@@ -30,6 +30,7 @@ def cluster(name: str, *nodes: NodeView, **given: object) -> ClusterView:
         "is_paused": False,
         "operation": "provision success",
         "message": "done",
+        "archive": "",
         "damaged": [],
     }
     return ClusterView(instance=name, nodes=list(nodes), **{**fields, **given})  # type: ignore[arg-type]
