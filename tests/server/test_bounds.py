@@ -17,6 +17,7 @@ from keyplan.engine import Commit, Entry, KeyRange, MemoryEngine, Put, Snapshot
 from keyplan.engine.wrap import WrappedEngine, WrappedSnapshot
 from keyplan.server import Access, Role, Token
 from keyplan.server.etcd_v3 import messages
+from keyplan.server.etcd_v3.admission import check_transaction
 from keyplan.server.etcd_v3.failures import CallFailure
 from keyplan.server.etcd_v3.messages import MESSAGES_MAX, RECORDS, message_in, messages_in
 from keyplan.server.reading import ReadAllowance
@@ -124,6 +125,34 @@ def test_of_a_stream_as_many_messages_are_parsed_as_it_may_have(parsed: list[int
     with pytest.raises(CallFailure, match=f"at most {MESSAGES_MAX} messages"):
         messages_in(b"{}" * 500_000, RECORDS.LeaseKeepAliveRequest)
     assert len(parsed) == MESSAGES_MAX + 1
+
+
+def transaction(*, levels: int, width: int = 1) -> dict[str, Any]:
+    """So many transactions, one in the other, each with so many operations."""
+    message: dict[str, Any] = {"success": [{"request_range": {"key": "YQ=="}}] * width}
+    for _ in range(levels):
+        message = {"success": [{"request_txn": message}, *([{"request_range": {"key": "YQ=="}}] * (width - 1))]}
+    return message
+
+
+@pytest.mark.parametrize(
+    ("asked", "refusal"),
+    [
+        (transaction(levels=20), None),
+        (transaction(levels=21), "nested too deeply"),
+        (transaction(levels=0, width=128), None),
+        (transaction(levels=0, width=129), "too many operations"),
+        (transaction(levels=1, width=64), None),
+        (transaction(levels=1, width=65), "too many operations"),
+    ],
+)
+def test_a_transaction_has_a_bound_in_depth_and_width(asked: dict[str, Any], refusal: str | None) -> None:
+    request = message_in(json.dumps(asked).encode(), RECORDS.TxnRequest)
+    if refusal is None:
+        check_transaction(request)
+        return
+    with pytest.raises(CallFailure, match=refusal):
+        check_transaction(request)
 
 
 # ---- long work, in threads ---------------------------------------------------------------------------------------------
