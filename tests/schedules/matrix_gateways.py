@@ -7,7 +7,7 @@ from itertools import combinations_with_replacement
 import msgspec
 
 from keyplan.engine import ALL_KEYS, SYSTEM_CLOCK, Commit, Delete, Event, Put
-from keyplan.server.etcd_v2.backfill import Inbox
+from keyplan.server.etcd_v2.backfill import Counted, Inbox
 from keyplan.server.etcd_v2.ledger import Ledger
 from keyplan.server.etcd_v2.operations import Done, Operation
 from keyplan.server.etcd_v2.records import Action, EventRecord, State
@@ -25,7 +25,7 @@ class PumpedLedger(Ledger):
     """A ledger whose follower is asked by whoever needs it: its thread would be no actor."""
 
     def _follow(
-        self, inbox: Inbox, after: int, sink: Callable[[Sequence[EventRecord], bool], None]
+        self, inbox: Inbox, after: int, sink: Callable[[Sequence[Counted], bool], None]
     ) -> None:  # as the gateway's own, without a thread
         watch = self._engine.watch(ALL_KEYS, after=after)
         known = inbox.pending
@@ -33,8 +33,8 @@ class PumpedLedger(Ledger):
         def pending(state: State, revision: int) -> list[object]:
             while watch.revision < revision:
                 events: Sequence[Event] = watch.poll(0.0)
-                records, is_waiting = inbox.add(events, watch.revision)
-                sink(records, is_waiting)
+                counted, is_waiting = inbox.add(events, watch.revision)
+                sink(counted, is_waiting)
             return list(known(state, revision))
 
         inbox.pending = pending  # type: ignore[assignment,method-assign]  # Why: here the changes are fetched.
@@ -44,7 +44,8 @@ def ledger_of(store: Store) -> tuple[PumpedLedger, list[EventRecord]]:
     """A gateway's ledger that has started, and the events that it knows of."""
     ledger = PumpedLedger(store.engine, SYSTEM_CLOCK, history_events=1_000)
     told: list[EventRecord] = []
-    told += ledger.start(lambda records, _: told.extend(records))
+    history = ledger.start(lambda counted, _: told.extend(record for each in counted for record in each.records))
+    told += history.records
     return ledger, told
 
 

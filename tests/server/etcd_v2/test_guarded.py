@@ -237,7 +237,7 @@ def test_a_key_of_more_levels_than_a_commit_takes_stops_nobodys_writes() -> None
     engine, deep = SmallCommits(), b"/x" * 130
     ledger = Ledger(engine, FakeClock(), history_events=1000)
     told: list[str] = []
-    ledger.start(lambda records, _is_waiting: told.extend(record.path for record in records))
+    ledger.start(lambda counted, _is_waiting: told.extend(record.path for each in counted for record in each.records))
     try:
 
         def is_written(path: str) -> bool:

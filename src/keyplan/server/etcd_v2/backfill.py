@@ -6,7 +6,6 @@ rewritten one `update`, a deleted one `delete`, or `expire` when its lease is ov
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -39,7 +38,7 @@ from keyplan.server.etcd_v2.records import (
 from keyplan.server.etcd_v2.tree import Tree, ancestors, below, file_node, keys_about, path_of
 from keyplan.server.logs import LOGGER
 
-__all__ = ["Backfill", "Inbox", "Uncounted", "readable_events"]
+__all__ = ["Backfill", "Counted", "Inbox", "Uncounted", "readable_events"]
 
 
 # ---- what waits for a number ------------------------------------------------------------------------------------------
@@ -48,7 +47,7 @@ _WAIT_SECONDS_MAX: Final = 5.0
 """Why: etcd answers after 5 to 7 s that it could not find out; clients' own limits are about ten."""
 
 
-_CHANGE_OPERATIONS: Final = 6
+_CHANGE_OPERATIONS: Final = 8
 """What one change may add to a commit beside the levels above it."""
 
 _END_OPERATIONS: Final = 4
@@ -69,6 +68,15 @@ class Uncounted(NamedTuple):
         return directory_path(key) if key in DIRECTORIES else key.decode()
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What one commit of a gateway counted: its events, in order. `index` and `cleared` are as in the State after it."""
+
+    records: Sequence[EventRecord]
+    index: int
+    cleared: int
+
+
 class Inbox:
     """What is known of the store's changes up to the revision `reached`. Used by several threads."""
 
@@ -79,23 +87,30 @@ class Inbox:
         self.error: KeyplanError | None = None
         """Why nothing more comes."""
 
-    def add(self, events: Sequence[Event], reached: int) -> tuple[list[EventRecord], bool]:
-        """Take in a batch. Return the events that were counted in it, and whether something waits for a number."""
-        records: list[EventRecord] = []
+    def add(self, events: Sequence[Event], reached: int) -> tuple[list[Counted], bool]:
+        """Take in a batch. Return what was counted in it, by commits, and whether something waits for a number."""
+        counted: list[Counted] = []
         with self._condition:
             for revision, group in groupby(events, attrgetter("revision")):
                 changes = list(group)
                 state = next((each.entry for each in changes if each.key == STATE_KEY), None)
                 if state is not None:
-                    with suppress(CorruptionError):  # Why: the next State counts what this one cannot tell.
-                        self._drop_counted(unpack_state(state.value))
-                    records += readable_events(each.entry for each in changes if each.entry and each.key in EVENTS)
+                    records = readable_events(each.entry for each in changes if each.entry and each.key in EVENTS)
+                    counted.append(self._counted(state, records))
                 else:
                     visible = [each for each in changes if _is_visible(each)]
                     self._uncounted += [Uncounted(revision, place, each) for place, each in enumerate(visible)]
             self._reached = max(self._reached, reached)
             self._condition.notify_all()
-            return records, bool(self._uncounted)
+            return counted, bool(self._uncounted)
+
+    def _counted(self, entry: Entry, records: Sequence[EventRecord]) -> Counted:
+        try:
+            state = unpack_state(entry.value)
+        except CorruptionError:  # Why: the next State counts what this one cannot tell.
+            return Counted(records, max((record.index for record in records), default=0), 0)
+        self._drop_counted(state)
+        return Counted(records, state.index, state.cleared)
 
     def _drop_counted(self, state: State) -> None:
         counted = (state.settled + 1, state.position)
@@ -161,7 +176,7 @@ def _is_visible(event: Event) -> bool:
 class Backfill:
     """Adds changes to a commit's writes, of which it takes `operations_max`.
 
-    `is_lease_over` tells the end of a lease from a deletion.
+    `is_lease_over` tells the end of a lease from a deletion. Of the changes, `changes_max` at most are counted.
     """
 
     writes: WriteSet
@@ -170,22 +185,23 @@ class Backfill:
     state: State
     is_lease_over: Callable[[int], bool]
     operations_max: int
+    changes_max: int
 
     def settle(self, pending: Sequence[Uncounted], *, up_to: int) -> tuple[int, int, bool]:
         """Count changes in order while the commit has room. Return (settled, position), and whether that is all of them.
 
         After the end of a directory nothing more is added: the commit removes whole ranges then.
         """
-        paths = [
-            each.event.key.decode() for each in pending[: self.operations_max] if each.event.key not in DIRECTORIES
-        ]
+        looked_at = pending[: min(self.operations_max, self.changes_max)]
+        paths = [each.event.key.decode() for each in looked_at if each.event.key not in DIRECTORIES]
         self.writes.reads.fetch_many(dict.fromkeys(key for path in paths for key in keys_about(path)))
         removed = self._removed_untold(pending)
         for number, each in enumerate(pending, start=1):
-            # Why: one change writes its event and record, drops an old event, and may make a record for each level above; when
+            # Why: one change writes its event and record, drops old events, and may make a record for each level above; when
             # it was removed untold, that is an event more.
             if (
-                self.writes.operations + _CHANGE_OPERATIONS + self._levels(each) > self.operations_max
+                number > self.changes_max
+                or self.writes.operations + _CHANGE_OPERATIONS + self._levels(each) > self.operations_max
                 or self.writes.has_ranges
             ):
                 return each.revision - 1, each.position, False

@@ -16,6 +16,7 @@ from keyplan.server.answers import AnswerError
 from keyplan.server.confined import CallerStore
 from keyplan.server.etcd_member import BOOKS, Identity, load_identity
 from keyplan.server.etcd_v2.answers import Code, KeysFailure, get_body
+from keyplan.server.etcd_v2.backfill import Counted
 from keyplan.server.etcd_v2.hub import Hub, Waiter
 from keyplan.server.etcd_v2.ledger import Ledger, Outcome, denied, state_in
 from keyplan.server.etcd_v2.operations import Done, Operation
@@ -235,17 +236,17 @@ class Gateway:
             if self._is_started and self._ledger.inbox.error is None:
                 return
             loop = asyncio.get_running_loop()
-            early: list[tuple[Sequence[EventRecord], bool]] = []
+            early: list[tuple[Sequence[Counted], bool]] = []
             is_early = True
 
-            def take(records: Sequence[EventRecord], is_waiting: bool) -> None:  # noqa: FBT001 # as below
+            def take(counted: Sequence[Counted], is_waiting: bool) -> None:  # noqa: FBT001 # as below
                 if is_early:
-                    early.append((records, is_waiting))
+                    early.append((counted, is_waiting))
                 else:
-                    self._take(records, is_waiting)
+                    self._take(counted, is_waiting)
 
-            def sink(records: Sequence[EventRecord], is_waiting: bool) -> None:  # noqa: FBT001 # called by the ledger
-                loop.call_soon_threadsafe(take, records, is_waiting)
+            def sink(counted: Sequence[Counted], is_waiting: bool) -> None:  # noqa: FBT001 # called by the ledger
+                loop.call_soon_threadsafe(take, counted, is_waiting)
 
             try:
                 await self._context.run(self._ledger.stop)
@@ -253,15 +254,15 @@ class Gateway:
             except EngineError as error:
                 raise KeysFailure(Code.RAFT_INTERNAL, "etcdserver: request timed out") from error
             # Invariant: the hub is told of events in their order, so that what the follower brings waits for the history.
-            self.hub.deliver(history)
+            self.hub.deliver([history])
             is_early = False
-            for records, is_waiting in early:
-                self._take(records, is_waiting)
+            for counted, is_waiting in early:
+                self._take(counted, is_waiting)
             self._is_started = True
 
-    def _take(self, records: Sequence[EventRecord], is_waiting: bool) -> None:  # noqa: FBT001 # as above
-        self.hub.deliver(records)
-        for record in records:
+    def _take(self, counted: Sequence[Counted], is_waiting: bool) -> None:  # noqa: FBT001 # as above
+        self.hub.deliver(counted)
+        for record in (record for each in counted for record in each.records):
             if record.body.startswith(_EXPIRE):
                 self.statistics.count_expiry()
         if self._ledger.inbox.error is not None:
@@ -319,8 +320,7 @@ class Gateway:
             place = await self._context.read(self._position)
         state = place.state
         if 0 < wait_index <= state.cleared:
-            cause = f"the requested history has been cleared [{state.cleared + 1}/{wait_index}]"
-            raise KeysFailure(Code.EVENT_INDEX_CLEARED, cause, state.index)
+            raise _cleared(state.cleared, wait_index, state.index)
         # Why known before: a stream takes so many events at once, and those of a former owner are none of them.
         behind = await self._context.read(_readable_since, store, path) if wait_index and not store.is_whole else 0
 
@@ -328,14 +328,16 @@ class Gateway:
             is_inside = record.path == path or is_within(record.path, path)
             return (record.revision > behind or not is_inside) and part_shown(store.reach(), record) is not None
 
+        since = wait_index or state.index + 1
         waiter = Waiter(
             path,
             is_recursive=is_recursive,
             is_stream=is_stream,
-            since=wait_index or state.index + 1,
+            since=since,
             may_show=None if store.is_whole else may_show,
         )
-        self.hub.wait(waiter)
+        if not self.hub.wait(waiter):
+            raise _cleared(self.hub.cleared, since, self.hub.index)
         return Waiting(waiter, store, state.index, place.revision)
 
     async def next_body(self, waiting: Waiting) -> str | None:
@@ -358,7 +360,8 @@ class Gateway:
                 return record.body
             if not waiter.is_stream:
                 waiter.resume()
-                self.hub.wait(waiter)
+                if not self.hub.wait(waiter):
+                    return None
         return None
 
     def _position(self) -> Position:
@@ -426,6 +429,11 @@ class Gateway:
             outcome = None if one.operation is None else next(outcomes, _TIMED_OUT)
             if not one.future.done():
                 one.future.set_result(outcome)
+
+
+def _cleared(cleared: int, wait_index: int, index: int) -> KeysFailure:
+    cause = f"the requested history has been cleared [{cleared + 1}/{wait_index}]"
+    return KeysFailure(Code.EVENT_INDEX_CLEARED, cause, index)
 
 
 def _readable_since(store: CallerStore, path: str) -> int:

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from keyplan.server.etcd_v2.backfill import Counted
 from keyplan.server.etcd_v2.records import EventRecord
 from keyplan.server.etcd_v2.tree import ROOT, ancestors, is_hidden_below, is_within
 
@@ -38,6 +39,10 @@ class Waiter:
         self._has_news = asyncio.Event()
         self._is_ended = False
         self._is_full = False
+
+    def is_past(self, index: int) -> bool:
+        """Tell whether nothing up to a number is waited for."""
+        return self._since > index
 
     def takes(self, record: EventRecord) -> bool:
         """Tell whether the event is one that is waited for."""
@@ -81,27 +86,38 @@ class Waiter:
 
 
 class Hub:
-    """Waiters by path, and the events that are kept for those who ask about the past."""
+    """Waiters by path, and the events that are kept for those who ask about the past.
+
+    Invariant: whoever waits is given every event that it waits for, or its wait ends. What was missed is found by the numbers
+    in the States that are read, whoever wrote them: a gateway cannot know what others forgot.
+    """
 
     def __init__(self, *, history_events: int) -> None:
         self._kept: deque[EventRecord] = deque(maxlen=history_events)
         self._waiters: dict[str, set[Waiter]] = {}
         self._is_closed = False
+        self.index = 0
+        """The number up to which everything was told."""
+        self.cleared = 0
+        """The number up to which nobody can be told any more."""
 
     @property
     def waiting(self) -> int:
         """How many requests wait."""
         return sum(map(len, self._waiters.values()))
 
-    def wait(self, waiter: Waiter) -> None:
-        """Give a waiter what has happened already, and let it wait for the rest."""
+    def wait(self, waiter: Waiter) -> bool:
+        """Give a waiter what has happened already, and let it wait for the rest. False: events it asks for are forgotten."""
+        if not waiter.is_past(self.cleared):
+            return False
         for record in self._kept:
             if waiter.takes(record) and not waiter.give(record):
-                return
+                return True
         if self._is_closed:
             waiter.end()
-            return
-        self._waiters.setdefault(waiter.path, set()).add(waiter)
+        else:
+            self._waiters.setdefault(waiter.path, set()).add(waiter)
+        return True
 
     def leave(self, waiter: Waiter) -> None:
         """Forget a waiter; one that is not there is no error."""
@@ -111,15 +127,31 @@ class Hub:
             if not found:
                 del self._waiters[waiter.path]
 
-    def deliver(self, records: Sequence[EventRecord]) -> None:
-        """Tell the waiters of new events."""
-        for record in records:
-            if self._kept and record.index <= self._kept[-1].index:
-                continue
-            self._kept.append(record)
-            for waiter in list(self._concerned(record)):
-                if waiter.takes(record) and not waiter.give(record):
-                    self.leave(waiter)
+    def deliver(self, counted: Sequence[Counted]) -> None:
+        """Tell the waiters of new events. Where events were forgotten before they came here, end the waits for them."""
+        for each in counted:
+            if each.cleared > self.index:
+                self._forget(each.cleared)
+            for record in each.records:
+                if record.index > self.index:
+                    self._tell(record)
+            self.index = max(self.index, each.index)
+
+    def _forget(self, cleared: int) -> None:
+        self._kept.clear()
+        self.index = self.cleared = cleared
+        for waiter in [waiter for waiters in self._waiters.values() for waiter in waiters]:
+            if not waiter.is_past(cleared):
+                waiter.end()
+                self.leave(waiter)
+
+    def _tell(self, record: EventRecord) -> None:
+        if len(self._kept) == self._kept.maxlen:
+            self.cleared = self._kept[0].index
+        self._kept.append(record)
+        for waiter in list(self._concerned(record)):
+            if waiter.takes(record) and not waiter.give(record):
+                self.leave(waiter)
 
     def _concerned(self, record: EventRecord) -> Iterator[Waiter]:
         for path in (ROOT, *ancestors(record.path), record.path):

@@ -43,11 +43,12 @@ from keyplan.errors import (
 from keyplan.server.confined import CallerStore
 from keyplan.server.etcd_member import NO_SPACE, Follower
 from keyplan.server.etcd_v2.answers import Code, KeysFailure
-from keyplan.server.etcd_v2.backfill import Backfill, Inbox, Uncounted, readable_events
+from keyplan.server.etcd_v2.backfill import Backfill, Counted, Inbox, Uncounted, readable_events
 from keyplan.server.etcd_v2.operations import Done, Journal, Operation, Work
 from keyplan.server.etcd_v2.reach import has_directory
-from keyplan.server.etcd_v2.records import EVENTS, STATE_KEY, EventRecord, State, pack, unpack_state
+from keyplan.server.etcd_v2.records import EVENTS, STATE_KEY, State, pack, unpack_state
 from keyplan.server.etcd_v2.tree import Tree, is_within, keys_about, seen_below
+from keyplan.server.logs import LOGGER
 
 __all__ = ["Ledger", "Outcome", "denied", "state_in"]
 
@@ -98,10 +99,10 @@ class Ledger:
 
     # ---- starting -------------------------------------------------------------------------------------------------------
 
-    def start(self, sink: Callable[[Sequence[EventRecord], bool], None]) -> list[EventRecord]:
+    def start(self, sink: Callable[[Sequence[Counted], bool], None]) -> Counted:
         """Begin to count, where the store's counting stands; return the kept history.
 
-        `sink` gets events as they are committed, by whomever, and whether changes wait for a number; from another thread.
+        `sink` gets what is counted as it is committed, by whomever, and whether changes wait for a number; from another thread.
         """
         while True:
             with self._engine.snapshot() as snapshot:
@@ -111,20 +112,21 @@ class Ledger:
             if found is None:
                 self._begin(revision)
                 continue
-            inbox = self.inbox = Inbox(found[0].settled)
+            state = found[0]
+            inbox = self.inbox = Inbox(state.settled)
             try:
-                self._follow(inbox, found[0].settled, sink)
+                self._follow(inbox, state.settled, sink)
             except HistoryCompactedError:
                 self._skip_gap()
                 continue
-            return history
+            return Counted(history, state.index, state.cleared)
 
-    def _follow(self, inbox: Inbox, after: int, sink: Callable[[Sequence[EventRecord], bool], None]) -> None:
+    def _follow(self, inbox: Inbox, after: int, sink: Callable[[Sequence[Counted], bool], None]) -> None:
         # Why a level of calls: the sink is told of what the inbox makes of a batch.
         def take(events: Sequence[Event], reached: int) -> None:
-            records, is_waiting = inbox.add(events, reached)
-            if records or is_waiting:
-                sink(records, is_waiting)
+            counted, is_waiting = inbox.add(events, reached)
+            if counted or is_waiting:
+                sink(counted, is_waiting)
 
         def lose(error: KeyplanError) -> None:
             inbox.fail(error)
@@ -143,15 +145,18 @@ class Ledger:
         self._try(Commit((KeyAbsent(STATE_KEY),), (Put(STATE_KEY, pack(State(settled=revision))),)))
 
     def _skip_gap(self) -> None:
-        """Go on counting where changes can no longer be told: a new floor, no history, and a number that nobody has seen."""
+        """Go on counting where changes are no longer known."""
         with self._engine.snapshot() as snapshot:
-            entry = snapshot.get(STATE_KEY)
-            assert entry is not None
-            index = unpack_state(entry.value).index + self._history_events + 1
-            state = State(index, snapshot.revision, 0, index, index)
-            epoch = snapshot.epoch
+            self._leap(snapshot, settled=snapshot.revision, position=0)
+
+    def _leap(self, snapshot: Snapshot, *, settled: int, position: int) -> None:
+        """Go on counting behind what nobody can be told of: a new floor, no history, and a number that nobody has seen."""
+        entry = snapshot.get(STATE_KEY)
+        assert entry is not None
+        index = unpack_state(entry.value).index + self._history_events + 1
+        state = State(index, settled, position, index, index)
         guard = KeyUnchanged(STATE_KEY, entry.mod_revision)
-        self._try(Commit((guard,), (Put(STATE_KEY, pack(state)), DeleteRange(EVENTS)), epoch))
+        self._try(Commit((guard,), (Put(STATE_KEY, pack(state)), DeleteRange(EVENTS)), snapshot.epoch))
 
     def _try(self, commit: Commit) -> None:
         try:
@@ -170,23 +175,59 @@ class Ledger:
         confined = None if store is None or store.is_whole else store
         outcomes: list[Outcome] = []
         rounds = 0
+        is_refused = False
         while not outcomes or len(outcomes) < len(operations):
             rest = operations[len(outcomes) :]
             attempt = partial(self._attempt, rest, confined, must_settle=rounds < _SETTLING_ROUNDS_MAX)
             try:
+                if is_refused:
+                    self._count_apart()
+                    is_refused = False
                 done, is_settled = self._backoff.until_committed(attempt)
             except CommitConflictError:
                 return outcomes + [_timed_out()] * len(rest)
             except KeysFailure as failure:
                 return outcomes + [failure] * max(1, len(rest))
             except KeyplanError as error:
-                outcomes += self._failed(rest, error, confined)
+                # Why again: it may be others' changes that are too much for a commit, and no operation's fault.
+                is_refused = isinstance(error, EngineLimitError) and rounds < _SETTLING_ROUNDS_MAX
+                if is_refused:
+                    rounds += 1
+                else:
+                    outcomes += self._failed(rest, error, confined)
                 continue
             rounds = 0 if done else rounds + 1
             outcomes += done
             if not operations and is_settled:
                 break
         return outcomes
+
+    def _count_apart(self) -> None:
+        """Count what others changed, as many changes in a commit as the store takes, and go past one that it takes in none.
+
+        Why: nobody could write before they are counted.
+        """
+        changes_max, is_settled = self._operations_max, False
+        while not is_settled:
+            settle = partial(self._attempt, (), None, must_settle=True, changes_max=changes_max)
+            try:
+                _, is_settled = self._backoff.until_committed(settle)
+                changes_max = min(2 * changes_max, self._operations_max)
+            except EngineLimitError as error:
+                if changes_max == 1:
+                    self._go_past_one(error)
+                changes_max = max(1, changes_max // 2)
+
+    def _go_past_one(self, error: EngineLimitError) -> None:
+        """Leave the first change that waits for its number without an event: who waits is told of a gap."""
+        with self._engine.snapshot() as snapshot:
+            found = state_in(snapshot)
+            pending = self.inbox.pending(found[0], snapshot.revision) if found is not None else []
+            if pending:
+                first = pending[0]
+                facts = {"revision": first.revision, "path": first.path, "error": str(error)}
+                LOGGER.error("a change is too large for an event; the history ends before it", extra={"facts": facts})
+                self._leap(snapshot, settled=first.revision - 1, position=first.position + 1)
 
     def _failed(self, rest: Sequence[Operation], error: KeyplanError, store: CallerStore | None) -> list[Outcome]:
         """Return what an error of the engine is to those who wait; where only one of many may be to blame, try each alone."""
@@ -205,15 +246,20 @@ class Ledger:
         raise error
 
     def _attempt(
-        self, operations: Sequence[Operation], store: CallerStore | None, *, must_settle: bool
+        self,
+        operations: Sequence[Operation],
+        store: CallerStore | None,
+        *,
+        must_settle: bool,
+        changes_max: int = _OPERATIONS_MAX,
     ) -> tuple[list[Outcome], bool]:
         try:
             with ended_lease_is_conflict():
-                found = self._round(operations, store, must_settle=must_settle)
+                found = self._round(operations, store, must_settle=must_settle, changes_max=changes_max)
                 if found is not None:
                     return found
                 # Why apart, and as the gateway: what others changed is not the caller's to write.
-                self._round((), None, must_settle=True)
+                self._round((), None, must_settle=True, changes_max=changes_max)
                 return [], False
         except CommitConflictError:
             # Why: the lease may have ended between its grant and the commit, on a machine that stood still.
@@ -221,7 +267,7 @@ class Ledger:
             raise
 
     def _round(
-        self, operations: Sequence[Operation], store: CallerStore | None, *, must_settle: bool
+        self, operations: Sequence[Operation], store: CallerStore | None, *, must_settle: bool, changes_max: int
     ) -> tuple[list[Outcome], bool] | None:
         """Make one commit: of what others changed, then of as many operations as fit.
 
@@ -245,7 +291,8 @@ class Ledger:
             may_make: Callable[[str], bool] = _always
             if store is None:
                 tree = Tree(writes, writes.holds_any, state)
-                backfill = Backfill(writes, tree, journal, state, self._is_over, self._operations_max - 1)
+                operations_max = self._operations_max - 1  # Why one less: the State.
+                backfill = Backfill(writes, tree, journal, state, self._is_over, operations_max, changes_max)
                 settled, position, is_settled = backfill.settle(pending, up_to=snapshot.revision)
             else:
                 tree = Tree(writes, seen_below(writes.holds_any), state)

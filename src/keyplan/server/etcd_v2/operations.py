@@ -29,8 +29,16 @@ HISTORY_EVENTS_DEFAULT = 1_000
 """etcd's own length; refreshes take places in it too."""
 
 
+_DROPPED_MAX: Final = 2
+"""How many old events one event drops. Why more than one: the history may have been longer under a former setting, and a commit
+has a bound, so that what is too much goes little by little."""
+
+
 class Journal:
-    """Numbers events and adds them to a commit's writes; the oldest make room."""
+    """Numbers events and adds them to a commit's writes; the oldest make room.
+
+    Invariant: no commit drops an event of its own, so that who follows the store is told of each.
+    """
 
     def __init__(self, writes: WriteSet, state: State, *, now_nanoseconds: int, history_events: int) -> None:
         self._writes = writes
@@ -57,10 +65,10 @@ class Journal:
     def count(self, action: Action, node: Node, previous: Node | None) -> str:
         """Number an event that nobody is told of. Return its JSON."""
         self.index += 1
-        for index in range(self._cleared + 1, self.index - self._history_events + 1):
-            if index > 0:
-                self._writes.delete_unread(event_key(index))
-            self._cleared = index
+        excess = min(self.index - self._history_events, self._state.index) - self._cleared
+        for _ in range(min(excess, _DROPPED_MAX)):
+            self._cleared += 1
+            self._writes.delete_unread(event_key(self._cleared))
         return event_body(action, node, previous, self.now_nanoseconds)
 
     def state(self, *, settled: int, position: int) -> State:
