@@ -30,6 +30,7 @@ REASONS: Final = {
     "apps/cloudchamber/accounts.py": _LOG_IN,
     "apps/cloudchamber/rest_users.py": _LOG_IN,
     "apps/cloudchamber/sessions.py": "a session ends with the password that it was made with",
+    "apps/patroni/adoption.py": "an empty password is refused",
     "apps/patroni/records.py": "a copy as a secret",
     "apps/patroni/principals.py": "tokens of clusters become sums",
     **dict.fromkeys(

@@ -133,6 +133,10 @@ def _objects(schemas: dict[str, Any]) -> Iterator[str]:
         yield ""
 
 
+def _choice(word: str | None) -> str:
+    return "nothing" if word == "" else f"`{'null' if word is None else word}`"
+
+
 def _type(schema: dict[str, Any]) -> str:
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
@@ -140,7 +144,7 @@ def _type(schema: dict[str, Any]) -> str:
     if "const" in schema:
         return f"`{schema['const']}`"
     if "enum" in schema:
-        return ", ".join(f"`{'null' if word is None else word}`" for word in schema["enum"])
+        return ", ".join(_choice(word) for word in schema["enum"])
     if "anyOf" in schema:
         return " or ".join(_type(choice) for choice in schema["anyOf"])
     kind = schema.get("type", "any")

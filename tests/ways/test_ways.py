@@ -130,7 +130,7 @@ def test_the_command_get_from_files(tmp_path: Path) -> None:
     url = f"lmdb:{tmp_path / 'store'}?durability=none"
     with open_store(url) as store:
         Site(store).blades.insert(BladeKey("r1", "b1"), Blade(serial="s1", tags=["red"]))
-    assert_short(lambda: _get_blade(url), at_most=124)
+    assert_short(lambda: _get_blade(url), at_most=126)
 
 
 def _get_blade(url: str) -> None:

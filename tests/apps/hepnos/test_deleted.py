@@ -51,7 +51,7 @@ READS: dict[str, Callable[[hepnos.DataSet], object]] = {
     "last": lambda dataset: dataset.runs.last(),
     "count": lambda dataset: handle(dataset).events.count(),
     "subrun": lambda dataset: dataset.runs.handle(1).get(1),
-    "event": lambda dataset: handle(dataset).events.handle(1).exists(),
+    "event": lambda dataset: handle(dataset).events[1],
     "events": lambda dataset: dataset.events().to_numpy(),
     "product": lambda dataset: handle(dataset).events.handle(1).load("label", int),
     "product list": lambda dataset: list(dataset.products()),
@@ -106,6 +106,8 @@ def test_nothing_is_made_in_a_data_set_that_was_deleted_and_readers_are_told(sto
     own = store["z"]
     dataset.delete()
     assert raw(store) == []
+    assert not own.exists()
+    assert not handle(own).events.handle(1).exists()
     refused = [
         each for each in (*MAKES.values(), *READS.values()) for one in (dataset, own) if not is_refused(each, one)
     ]

@@ -85,7 +85,9 @@ def test_removal_reaches_everything_below(store: hepnos.DataStore) -> None:
     event.store("n", 1)
     kept = store.root.ensure("kept").create_run(1)
     dataset.delete()
-    assert (dataset.exists(), event.exists(), event.load("n", int), kept.exists()) == (False, False, None, True)
+    assert (dataset.exists(), event.exists(), kept.exists()) == (False, False, True)
+    with pytest.raises(hepnos.DeletedError):
+        event.load("n", int)
 
 
 def test_it_opens_again_as_it_was_and_not_otherwise(store: hepnos.DataStore, url: str) -> None:

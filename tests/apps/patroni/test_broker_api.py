@@ -15,11 +15,14 @@ from tests.servers.patroni import until
 pytestmark = pytest.mark.slow
 
 
+OUTLIVING = ("/_broker/operations", "/_broker/events/")
+
+
 def keys_of(deployed: Deployment, instance: str) -> list[str]:
-    """Every raw key that names the instance, but for its operation's record."""
+    """Every raw key that names the instance, but for what outlives it: its operation's record, and what happened to it."""
     with deployed.store.engine.snapshot() as snapshot:
         from_all = [entry.key.decode() for entry in snapshot.scan(ALL_KEYS)]
-    return [key for key in from_all if f"/{instance}" in key and "/operations" not in key]
+    return [key for key in from_all if f"/{instance}" in key and not key.startswith(OUTLIVING)]
 
 
 def test_the_catalog_tells_plans_and_their_schemas(deployed: Deployment) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 from keyplan.apps.hepnos.access import ProductSource, Writer
 from keyplan.apps.hepnos.bulk import create_events
 from keyplan.apps.hepnos.dataset_ref import DataSetRef
-from keyplan.apps.hepnos.errors import MissingError
+from keyplan.apps.hepnos.errors import DeletedError, MissingError
 from keyplan.apps.hepnos.keys import (
     NUMBER_BYTES,
     Kind,
@@ -72,8 +72,11 @@ class Numbered(Container):
         return self.dataset.load_of(self, label, source)
 
     def exists(self) -> bool:
-        """Tell whether it was created."""
-        return self.datastore.raw_value(self.kind, self.raw_key) is not None
+        """Tell whether it was created; nothing of a data set that was deleted exists."""
+        try:
+            return self.datastore.raw_value(self.kind, self.raw_key) is not None
+        except DeletedError:
+            return False
 
     def next(self) -> Self | None:
         """Return the next of its siblings, or None: never a child of another parent."""
