@@ -92,9 +92,11 @@ def indexes(rows: Any, events: Numbers, find: Callable[..., Numbers], *others: A
 
     It is given the number of the event of each and the numbers, then those of `others`, which are rows of the same form.
     """
+    every: Any = None  # Why Any: awkward takes None for all axes, and its hint has whole numbers alone.
     # Why filled: an index that is nothing points nowhere. Why lists of any size: to those of one, events spread as columns.
     packed = [
-        ak.to_packed(ak.fill_none(ak.from_regular(from_rows(each), axis=None), -1, axis=-1)) for each in (rows, *others)
+        ak.to_packed(ak.fill_none(ak.from_regular(from_rows(each), axis=every), -1, axis=-1))
+        for each in (rows, *others)
     ]
     own, *more = packed
     found: Any = find(*(_flat(each) for each in (ak.broadcast_arrays(events, own)[0], own, *more)))
