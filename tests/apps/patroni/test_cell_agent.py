@@ -22,6 +22,7 @@ from keyplan.apps.patroni import (
     OrderKey,
     StoreIdentity,
 )
+from keyplan.apps.patroni.backups.records import BackupPolicy, Repository, new_archive
 from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
 from keyplan.apps.patroni.cell_reach import cell_store
 from keyplan.apps.patroni.node_config import Gateway
@@ -393,6 +394,45 @@ def test_a_token_that_could_not_be_written_is_taken_up_when_it_can(agents: Agent
     file.rmdir()
     steps_until(agent, file.exists)
     assert told(folder, "n1")["etcd3"]["password"] == "second"
+
+
+def test_other_logins_reach_a_node_whose_backups_have_no_place_at_the_moment(
+    agents: Agents, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rotation, as another certificate, is not to wait for a repository, and what is told of it follows later."""
+    repository, programs = tmp_path / "repository", tmp_path / "programs"
+    for made in (repository, programs):
+        made.mkdir()
+    (programs / "pgbackrest").touch(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    store = ordered_store()
+    archive = new_archive("i", BackupPolicy(repository=Repository(folder=str(repository))))
+    order = NodeOrder(instance="i", superuser=login("first"), archive=archive)
+    Broker(store).orders.put(OrderKey("c1", "n1"), order)
+    agent = started(agents, store, "n1")
+    repository.rmdir()
+    order.superuser, order.logins = login("second"), 1
+    Broker(store).orders.put(OrderKey("c1", "n1"), order)
+    steps_until(agent, lambda: state_of(store, "n1") == "failed")
+    assert told(folder, "n1")["postgresql"]["authentication"]["superuser"]["password"] == "second"
+    again = agents(store)
+    steps_until(again, lambda: state_of(store, "n1") == "failed")
+    repository.mkdir()
+    passwords = folder / "nodes" / "n1" / "pgbackrest.pgpass"
+    assert passwords.read_text().endswith("first\n")
+    steps_until(again, lambda: passwords.read_text().endswith("second\n"))
+    steps_until(again, lambda: state_of(store, "n1") == "starting")
+
+
+def test_a_node_is_told_by_the_next_agent_what_an_older_one_did_not_say(agents: Agents, folder: Path) -> None:
+    """As the lines of pg_hba.conf by which another user may replicate, without which no rotation ends."""
+    store = ordered_store("n1")
+    started(agents, store, "n1").close()
+    file = folder / "nodes" / "n1" / "patroni.yml"
+    current = file.read_text()
+    file.write_text(current.replace("replication all", "replication replicator"))
+    agents(store)
+    assert json.loads(file.read_text()) == json.loads(current)
 
 
 def test_an_order_for_another_instance_gives_a_node_no_other_token(agents: Agents, folder: Path) -> None:

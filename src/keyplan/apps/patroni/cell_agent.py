@@ -127,9 +127,10 @@ class CellAgent:
         for node in self._nodes.values():
             try:
                 self._show_certificate(node)
-            except InvalidInputError as error:
+                node.refresh()
+            except (InvalidInputError, OSError) as error:
                 # Why: the other nodes of the cell are to go on, and this one does with what it was told before.
-                LOGGER.error("node %s is not told of its certificate: %s", node.plan.node, error)
+                LOGGER.error("node %s is not told of its configuration: %s", node.plan.node, error)
             LOGGER.info(
                 "node %s of %s is there%s", node.plan.node, node.plan.instance, ", running" * bool(node.process)
             )
@@ -206,8 +207,6 @@ class CellAgent:
         """Take the next step for one node. What is wrong with it is reported, and keeps no other node waiting."""
         order = self._orders.get(name)
         try:
-            if name in self._nodes:
-                self._show_certificate(self._nodes[name])
             if name in self._damaged:
                 raise CorruptionError(source=str(self._folder / name), problem=self._damaged[name])
             if order is None:
@@ -306,6 +305,7 @@ class CellAgent:
         else:
             _require_same_instance(node, order, "it is ordered")
             try:
+                self._show_certificate(node)
                 node.change_to(self._changed(node.plan, order))
                 node.archive_to(order.archive)
             finally:
@@ -392,7 +392,9 @@ class CellAgent:
         node = self._nodes[name]
         if name in self._unreadable:
             node.keep()
+            self._show_certificate(node)
             raise CorruptionError(source=name, problem="the order for this node cannot be read; it goes on as it is")
+        self._show_certificate(node)
         text = "there is no order for this node; it is left as it is. To remove it: keyplan patroni discard"
         report = NodeReport(instance=node.plan.instance, state="unordered", message=text, address=node.address)
         self._registrar.report(name, report)

@@ -8,6 +8,7 @@
 A node lives on without the agent, and the next agent finds it here.
 """
 
+import json
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from keyplan.apps.patroni.backups.archive_state import archive_state
-from keyplan.apps.patroni.backups.node_files import write_archive_files
+from keyplan.apps.patroni.backups.node_files import is_archive_told, write_archive_files, write_source_files
 from keyplan.apps.patroni.backups.records import Archive, ArchiveState
 from keyplan.apps.patroni.certificates import CertificatePair
 from keyplan.apps.patroni.node_config import (
@@ -32,6 +33,7 @@ from keyplan.apps.patroni.node_config import (
 from keyplan.apps.patroni.node_host import Host, make_passage
 from keyplan.apps.patroni.node_users import owner_of, user_entry
 from keyplan.apps.patroni.processes import Running, Spawned, processes_of_user
+from keyplan.apps.patroni.records import Credentials
 from keyplan.codec import JsonForm
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import CorruptionError, InvalidInputError
@@ -49,6 +51,8 @@ _RESTART_SECONDS: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 
 _ARCHIVE_SECONDS: Final = 2.0
 """Why: each look reads a folder, and what it finds new is a commit."""
+
+_PATRONI_FILE: Final = "patroni.yml"
 
 _REMOVED_FILE: Final = "removed.json"
 """What node.json is called once the node is being removed."""
@@ -88,6 +92,7 @@ class Node:
         self._archive_state: ArchiveState | None = None
         self._archive_looked_at = 0.0
         self._refused: tuple[Archive | None, float, InvalidInputError] | None = None
+        self._archives_as: Credentials | None = None
 
     @property
     def host(self) -> Host:
@@ -184,10 +189,13 @@ class Node:
 
     def prepare(self) -> None:
         """Write its folder and its configuration. Again is harmless."""
+        self._make_folders()
+        write_source_files(self.plan, self._host, self.folder)
+        write_archive_files(self.plan, self._host, self.folder)
         self._write_configuration()
         self._note_plan()
 
-    def _write_configuration(self) -> None:
+    def _make_folders(self) -> None:
         owner = self._host.owner
         make_passage(self.folder, owner)
         make_folder(self._home)
@@ -195,11 +203,14 @@ class Node:
             # Why again: an attempt that failed may have made them for another user.
             os.chown(self.folder, -1, owner[1])
             os.chown(self._home, *owner)
-        write_archive_files(self.plan, self._host, self.folder)
+
+    def _write_configuration(self) -> None:
+        write_whole(self.folder / _PATRONI_FILE, self._configuration(), owner=self._host.owner)
+
+    def _configuration(self) -> str:
         # Why by its data: the machine may have been given another version since, and a node's data stay what they are.
         programs = self._host.programs_for(self._data_version)
-        configuration = patroni_configuration(self.plan, home=self._home, programs=programs)
-        write_whole(self.folder / "patroni.yml", written(configuration), owner=owner)
+        return written(patroni_configuration(self.plan, home=self._home, programs=programs))
 
     def _note_plan(self) -> None:
         # Invariant: written last. A folder with it is complete, and one without it holds no data.
@@ -229,27 +240,54 @@ class Node:
             raise
 
     def archive_to(self, archive: Archive | None) -> None:
-        """Let it archive its log there from now on. Raises InvalidInputError where it could not; then it goes on as it was."""
-        if archive == self.plan.archive:
+        """Let it archive its log there from now on, as whom it logs in. Raises InvalidInputError where it could not.
+
+        It then goes on as it was; called again, it is tried again after a while.
+        """
+        former = self.plan.archive
+        if archive == former and self._is_archive_told:
             return
         if self._refused is not None and self._refused[0] == archive and self._clock.monotonic() < self._refused[1]:
             raise self._refused[2]
-        former, self.plan.archive = self.plan.archive, archive
+        self.plan.archive = archive
         try:
-            self.prepare_anew()
+            write_archive_files(self.plan, self._host, self.folder)
+            if archive != former:
+                self.prepare_anew()
         except BaseException as error:
             self.plan.archive = former
             if isinstance(error, InvalidInputError):
                 # Why not at once again: what it takes to look may be a program.
                 self._refused = archive, self._clock.monotonic() + _ARCHIVE_SECONDS, error
             raise
+        self._archives_as = self.plan.superuser
+
+    @property
+    def _is_archive_told(self) -> bool:
+        if self._archives_as is None and is_archive_told(self.plan, self.folder):
+            self._archives_as = self.plan.superuser  # an earlier agent has told it
+        return self.plan.archive is None or self._archives_as == self.plan.superuser
 
     def prepare_anew(self) -> None:
-        """Write its configuration again; Patroni, when it runs, reads it, and PostgreSQL its certificate."""
+        """Write its configuration again; Patroni, when it runs, reads it, and PostgreSQL its certificate.
+
+        Why nothing of its archive: other logins and another certificate are not to wait for where backups go. `archive_to` does.
+        """
+        self._make_folders()
         self._write_configuration()
         self._process.send(signal.SIGHUP)
         # Why after the signal: an agent that ends between the two leaves it to the next one, which finds the plan as it was.
         self._note_plan()
+
+    def refresh(self) -> None:
+        """Have Patroni read what this agent would tell it, where an earlier one has told it something else."""
+        try:
+            told = json.loads((self.folder / _PATRONI_FILE).read_bytes())
+        except (OSError, ValueError):
+            told = None
+        # Why the values: their order is another one once the plan was read from its file.
+        if told != json.loads(self._configuration()):
+            self.prepare_anew()
 
     def keep(self) -> None:
         """See to it that it runs: start it, again too, later each time when it ends by itself."""
@@ -262,7 +300,7 @@ class Node:
         if now < self._may_start_at or now < self._waits_until:
             return
         self._process.start(
-            self._host.patroni(self.folder / "patroni.yml"),
+            self._host.patroni(self.folder / _PATRONI_FILE),
             environment=self._host.environment(self._home),
             log=self.folder / "log",
         )

@@ -19,27 +19,46 @@ from keyplan.apps.patroni.node_host import Host, as_user
 from keyplan.errors import InvalidInputError
 from keyplan.files import write_whole
 
-__all__ = ["write_archive_files"]
+__all__ = ["is_archive_told", "write_archive_files", "write_source_files"]
 
-_SECONDS_MAX: Final = 20.0
+_SECONDS_MAX: Final = 5.0
+"""Why so few: the cell's other nodes wait."""
 
 
 def write_archive_files(plan: NodePlan, host: Host, folder: Path) -> None:
-    """Write them for the archives that a node has. `host` is that of its user. Raises InvalidInputError."""
-    for archive, name in (
-        (plan.archive, ARCHIVE_FILE),
-        (None if plan.recovery is None else plan.recovery.archive, SOURCE_FILE),
-    ):
-        if archive is not None:
-            _require_repository(archive, plan, host)
-            text = pgbackrest_configuration(
-                archive, _keys(archive, host), home=folder / "home", port=plan.port, user=plan.superuser.username
-            )
-            write_whole(folder / name, text, owner=host.owner)
+    """Write them for the node's own archive, if it has one. `host` is that of its user. Raises InvalidInputError."""
     if plan.archive is not None:
-        words = (plan.address, str(plan.port), "*", plan.superuser.username, plan.superuser.password.reveal())
-        line = ":".join(word if word == "*" else word.replace("\\", r"\\").replace(":", r"\:") for word in words)
-        write_whole(folder / PASSWORD_FILE, f"{line}\n", owner=host.owner)
+        _write_configuration(plan.archive, plan, host, folder / ARCHIVE_FILE)
+        # Why last: it says that all is written.
+        write_whole(folder / PASSWORD_FILE, _password_line(plan), owner=host.owner)
+
+
+def write_source_files(plan: NodePlan, host: Host, folder: Path) -> None:
+    """Write them for the archive that the node's cluster begins from, if it does. Raises InvalidInputError."""
+    if plan.recovery is not None:
+        _write_configuration(plan.recovery.archive, plan, host, folder / SOURCE_FILE)
+
+
+def is_archive_told(plan: NodePlan, folder: Path) -> bool:
+    """Whether what is written for the node's own archive is for the superuser that it has now."""
+    try:
+        return plan.archive is None or (folder / PASSWORD_FILE).read_text() == _password_line(plan)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _write_configuration(archive: Archive, plan: NodePlan, host: Host, file: Path) -> None:
+    _require_repository(archive, plan, host)
+    text = pgbackrest_configuration(
+        archive, _keys(archive, host), home=file.parent / "home", port=plan.port, user=plan.superuser.username
+    )
+    write_whole(file, text, owner=host.owner)
+
+
+def _password_line(plan: NodePlan) -> str:
+    words = (plan.address, str(plan.port), "*", plan.superuser.username, plan.superuser.password.reveal())
+    line = ":".join(word if word == "*" else word.replace("\\", r"\\").replace(":", r"\:") for word in words)
+    return f"{line}\n"
 
 
 def _keys(archive: Archive, host: Host) -> AccessKeys:
@@ -65,9 +84,13 @@ def _require_repository(archive: Archive, plan: NodePlan, host: Host) -> None:
             "a folder is written by one user, and nodes have users of their own here (--instance-users): use a bucket"
         )
         raise InvalidInputError(source=repository.folder, problem=problem)
-    done = subprocess.run(  # noqa: S603  # Why: the words are this module's own.
-        as_user(host.user, "/usr/bin/test", "-w", repository.folder), check=False, timeout=_SECONDS_MAX
-    )
+    try:
+        done = subprocess.run(  # noqa: S603  # Why: the words are this module's own.
+            as_user(host.user, "/usr/bin/test", "-w", repository.folder), check=False, timeout=_SECONDS_MAX
+        )
+    except subprocess.TimeoutExpired:
+        problem = f"does not answer within {_SECONDS_MAX:g} seconds: see to what it is mounted from"
+        raise InvalidInputError(source=repository.folder, problem=problem) from None
     if done.returncode != 0:
         problem = f"{host.user or 'the user of the cell'} cannot write there: make the folder, and give it to that user"
         raise InvalidInputError(source=repository.folder, problem=problem)
