@@ -242,6 +242,9 @@ def test_an_instance_is_forgotten_and_its_cluster_and_port_stay(cluster: PaperCl
     for view in (cluster.broker.instances, cluster.broker.nodes, cluster.broker.bindings, cluster.broker.operations):
         assert list(view.keys()) == []
     assert adopting.planned("f1").port == 33000
+    cluster.broker.bindings.put(BindingKey("f1", "left by who was killed"), role)
+    release(cluster.store, "f1", is_trial=False)
+    assert list(cluster.broker.bindings.keys()) == []
 
 
 def test_an_instance_is_not_forgotten_while_cells_run_its_nodes_or_something_is_done_with_it(

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from keyplan.apps.patroni import BookKey, Cell, InstanceState, NodeKey, NodeOrder, NodeReport, Operation, OrderKey, Step
 from keyplan.apps.patroni.backups.access_keys import read_access_keys
@@ -33,7 +34,7 @@ from keyplan.apps.patroni.diagnosis import diagnose
 from keyplan.apps.patroni.layout import OUTSIDE
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.codec import Secret
-from keyplan.engine import SYSTEM_CLOCK
+from keyplan.engine import SYSTEM_CLOCK, Commit, Put
 from keyplan.errors import InvalidInputError
 from tests.apps.patroni.paper_cluster import PaperCluster
 
@@ -291,6 +292,9 @@ def test_a_backup_is_due_when_the_last_one_is_old_and_a_full_one_when_the_last_f
     assert due_kind(policy, BackupBook(archive=ARCHIVE, backups=[full, later]), began + 170 * hour) is None
     assert due_kind(policy, BackupBook(archive=ARCHIVE, backups=[full, later]), began + 190 * hour) == "full"
     assert due_kind(policy, BackupBook(archive=ARCHIVE), began) == "full"
+    ahead = BackupBook(archive=ARCHIVE, backups=[full, backup("a", began + 9_999 * hour)], looked_at=began + hour)
+    assert due_kind(policy, ahead, began + 24 * hour) is None
+    assert due_kind(policy, ahead, began + 25 * hour) == "incr", "the clock of the machine that made it was ahead"
     never = BackupPolicy(repository=POLICY.repository, every_hours=0)
     assert due_kind(never, BackupBook(archive=ARCHIVE), began) is None
 
@@ -299,7 +303,14 @@ def test_what_is_due_is_begun_once_and_not_while_something_goes_on_or_has_just_f
     schedule, operations = BackupSchedule(cluster.store, SYSTEM_CLOCK), cluster.broker.operations
     assert schedule.begin_due() == []
     archived(cluster, backup("x", 1000))
-    assert schedule.begin_due() == ["f1"]
+    state = cluster.broker.instances.require("f1")
+    broken = replace(state, instance_id="f0", archive=replace(ARCHIVE, stanza="f0"))
+    cluster.broker.instances.put("f0", broken)
+    cluster.broker.backup_books.put(BookKey("f0", "f0"), BackupBook(archive=ARCHIVE, backups=[backup("x", 1000)]))
+    operations.put("f0", Operation(id="p", kind="provision", status="success"))
+    cluster.store.engine.commit(Commit(mutations=(Put(b"/service/f0/leader", b"\xff"),)))
+    assert schedule.begin_due() == ["f1"], "a record of another instance that cannot be read keeps none from its backup"
+    cluster.broker.instances.delete("f0")
     begun = operations.require("f1")
     assert (begun.kind, words(begun)) == ("backup", ["back_up full"])
     assert schedule.begin_due() == []

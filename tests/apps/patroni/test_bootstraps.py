@@ -1,6 +1,9 @@
 """A bootstrap that hangs is told of, cancelled and begun again; what comes nearer is waited for, and what does not is not."""
 
+from threading import Timer
+
 import pytest
+from msgspec.structs import replace
 
 from keyplan.apps.patroni import Cell, Member, MemberKey, NodeKey, NodeReport, Operation, OrderKey, Step
 from keyplan.apps.patroni.diagnosis import FaultKind, diagnose, mend
@@ -83,6 +86,14 @@ def test_a_node_with_data_that_were_not_completed_is_made_anew(cluster: PaperClu
     assert sorted(key.node for key in cluster.broker.nodes.keys("f1")) == sorted(["a", "c", *new])
 
 
+def test_what_members_say_makes_no_record_that_is_too_large(cluster: PaperCluster) -> None:
+    for number in range(200):
+        wait(cluster, f"{number:03}{'x' * 240}", "a new word")
+    cluster.waits = Waits(step_seconds_max=0.02, look_seconds=0.01)
+    ended = cluster.made(*WAIT)
+    assert (ended.status, len(ended.message)) == ("failed", 1_000)
+
+
 def test_what_hangs_again_and_again_fails_with_what_to_do(cluster: PaperCluster) -> None:
     def hang_again() -> None:
         if not cluster.broker.initializations.exists("f1"):
@@ -123,12 +134,30 @@ def test_a_cluster_that_was_led_once_and_one_whose_nodes_do_not_reach_the_store_
 def test_the_doctor_tells_of_it_and_lets_a_node_begin_anew_when_it_is_asked_to(cluster: PaperCluster) -> None:
     (fault,) = [fault for fault in diagnose(cluster.store) if fault.kind is FaultKind.HUNG_BOOTSTRAP]
     assert fault.text == f"{HUNG}; where that lasts, `keyplan patroni doctor --mend` lets a node begin again"
-    assert mend(cluster.store, fault)
+    going_on = Operation(id="o", kind="provision")
+    cluster.broker.operations.put("f1", going_on)
+    assert not mend(cluster.store, fault, hang_seconds=0.0), "the operation does so itself"
+    cluster.broker.operations.put("f1", replace(going_on, status="failed"))
+    assert mend(cluster.store, fault, hang_seconds=0.0)
     assert not cluster.broker.initializations.exists("f1")
     cluster.broker.initializations.put("f1", "")
+    work = Timer(0.1, wait, [cluster, "b", "initializing new cluster"])
+    work.start()
+    assert not mend(cluster.store, fault, hang_seconds=60.0), "somebody was at work a moment later"
+    work.join()
     come_to_be(cluster)
     assert not mend(cluster.store, fault)
     assert cluster.broker.initializations.exists("f1")
+
+
+@pytest.mark.parametrize(("leader", "status"), [("c", "success"), ("b", "failed")])
+def test_a_node_that_was_not_completed_goes_also_where_another_leads_by_then_and_never_while_it_leads(
+    cluster: PaperCluster, leader: str, status: str
+) -> None:
+    cluster.lead(leader, 1)
+    ended = cluster.made(Step(kind="discard", node="b"))
+    assert (ended.status, cluster.removed()) == (status, ["b"] if status == "success" else [])
+    assert [order.remove for _, order in cluster.broker.orders.list()] == [True] * (status == "success")
 
 
 def test_data_that_nobody_has_any_more_keep_no_instance_that_is_being_made_from_beginning(

@@ -139,13 +139,16 @@ def test_orphan_nodes_and_stale_orders_are_found_and_removed(store: Store, broke
 
 def test_a_lost_port_is_found_and_given_back(store: Store, broker: Broker) -> None:
     broker.allocations.put("gone", 33001)
+    broker.replica_ports.put("gone", 34001)
     assert found(store) == [("lost-port", "gone")]
     assert mended(store) == [True]
+    assert not broker.replica_ports.exists("gone")
     assert broker.instance_by_port.key_of(33001) is None
 
 
 def test_bad_double_and_missing_ports_are_found(store: Store, broker: Broker) -> None:
-    for instance in ("f2", "f3", "f4"):
+    broker.operations.put("f5", Operation(id="o", kind="provision"))  # a step gives it one
+    for instance in ("f2", "f3", "f4", "f5"):
         broker.instances.put(instance, InstanceState(instance_id=instance))
         broker.leaders.put(instance, "n", lease=store.lease(60, keep_alive=False))
     raw = (Put(b"/routing/allocation/f2", b"33006"), Put(b"/routing/allocation/f3", b"0"))

@@ -4,13 +4,13 @@ import pytest
 
 from keyplan.apps.patroni import Broker, EventKey, InstanceState, MemberKey, NodeKey, Operation, Step
 from keyplan.apps.patroni.actions import Action, ActionKind, Actions
-from keyplan.apps.patroni.catalog import BUILT_IN_CATALOG
+from keyplan.apps.patroni.catalog import BUILT_IN_CATALOG, NODES_MAX
 from keyplan.apps.patroni.cluster_observer import ClusterObserver
 from keyplan.apps.patroni.event_records import Event, EventKind
 from keyplan.apps.patroni.events import EVENTS_KEPT, EventLog, forget_events, newest_events
 from keyplan.apps.patroni.operations import Beginnings, Wanted
 from keyplan.apps.patroni.ports import PortAllocator
-from keyplan.apps.patroni.records import Cell
+from keyplan.apps.patroni.records import Cell, Member
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.engine import SYSTEM_CLOCK, Commit, Put
 from keyplan.layout import Binding
@@ -108,6 +108,24 @@ def test_a_member_is_astray_that_was_so_for_a_while_and_is_told_of_once(
         ("member-astray", "a", "it is on timeline 2, and the leader b on 3"),
         ("member-back", "a", "it can be counted on again, or is gone"),
     ]
+    looking.close()
+
+
+def test_a_cluster_with_members_without_an_end_keeps_nobody_from_being_told_of(
+    cluster: PaperCluster, clock: FakeClock
+) -> None:
+    """Whoever has a cluster's token writes as many members as they like."""
+    cluster.broker.leaders.put("f0", "x", lease=cluster.lease)
+    for number in range(200):
+        cluster.broker.members.put(MemberKey("f0", f"m{number}"), Member(role="replica"), lease=cluster.lease)
+    looking = observer(cluster, clock)
+    looking.step()
+    clock.advance(11)
+    revision = cluster.store.revision
+    looking.step()
+    assert cluster.store.revision == revision + 1
+    assert len(cluster.broker.seen_clusters.require("f0").astray) == NODES_MAX
+    assert ("leader-changed", "b", "b leads") in told(cluster.store, "f1")
     looking.close()
 
 

@@ -8,6 +8,7 @@ from keyplan import Secret
 from keyplan.apps.patroni import Binding, BindingKey, Cell, Credentials, NodeKey, NodeOrder, Operation, OrderKey
 from keyplan.apps.patroni.actions import Action, ActionKind, Actions
 from keyplan.apps.patroni.cluster_login import new_store_credentials
+from keyplan.apps.patroni.layout import OUTSIDE
 from keyplan.apps.patroni.logins import login_base, login_number
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.engine import SYSTEM_CLOCK
@@ -66,6 +67,10 @@ def test_a_token_is_replaced_without_all_nodes_and_nothing_else_is(cluster: Pape
     with pytest.raises(RefusedError, match="cell cell-c is not alive, and its nodes could not be told") as refused:
         planned(cluster, "token", "rest")
     assert refused.value.status == 422
+    cluster.broker.nodes.put(NodeKey("f1", "c"), OUTSIDE)
+    with pytest.raises(RefusedError, match="no cell runs c, and nobody could tell them"):
+        planned(cluster, "rest")
+    assert ("rotate_binding", "b1") in planned(cluster, "bindings")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from uuid import uuid4
 from msgspec import Struct, field
 
 from keyplan.apps.patroni.catalog import NODES_MAX
-from keyplan.apps.patroni.clusters import cell_loads, cells_away, members_astray
+from keyplan.apps.patroni.clusters import cell_loads, cells_away, members_astray, outside_nodes
 from keyplan.apps.patroni.dynamic_configuration import is_on, require_changes
 from keyplan.apps.patroni.events import EventLog
 from keyplan.apps.patroni.layout import Broker
@@ -210,6 +210,10 @@ class _Cluster:
             raise RefusedError(400, "the instance has no bindings")
         if rotation.needs_all_nodes or rotation.bindings:
             self._led()
+        outside = outside_nodes(self._broker, self._instance)
+        if rotation.needs_all_nodes and outside:
+            text = f"no cell runs {', '.join(outside)}, and nobody could tell them; move them to cells, or rotate `bindings`"
+            raise RefusedError(422, text)
         # Why not all the same: a node that misses the end of its logins could not come back by itself.
         if rotation.needs_all_nodes and (away := cells_away(self._broker, self._instance)):
             raise RefusedError(422, f"cell {away[0]} is not alive, and its nodes could not be told")

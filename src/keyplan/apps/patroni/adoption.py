@@ -13,7 +13,7 @@ from keyplan.apps.patroni import patroni_rest
 from keyplan.apps.patroni.catalog import NODES_MAX, Offer, Plan
 from keyplan.apps.patroni.clusters import leader_of, members_astray, outside_nodes
 from keyplan.apps.patroni.events import EventLog
-from keyplan.apps.patroni.layout import OUTSIDE, Broker, MemberKey, NodeKey
+from keyplan.apps.patroni.layout import OUTSIDE, BindingKey, Broker, MemberKey, NodeKey
 from keyplan.apps.patroni.operations import IN_PROGRESS, SUCCESS, new_operation, note_progress
 from keyplan.apps.patroni.patroni_rest import PatroniRefusedError
 from keyplan.apps.patroni.ports import PortAllocator
@@ -236,42 +236,51 @@ class Released(Struct, frozen=True, kw_only=True):
 
 
 def release(store: Store, instance: str, *, is_trial: bool) -> Released:
-    """Forget an instance, and touch nothing of its cluster: it goes on, as one that merely appears. The last commit decides.
+    """Forget an instance, and touch nothing of its cluster: it goes on, as one that merely appears. The first commit decides.
 
     Raises RefusedError: 404 without the instance, 422 while an operation goes on, or while cells of ours run its nodes: those
     would be nobody's.
     """
-
-    def look(binding: Binding) -> Released:
-        broker = Broker(binding)
-        if not broker.instances.exists(instance):
-            raise RefusedError(404, "there is no such instance")
-        operation = broker.operations.get(instance)
-        if operation is not None and operation.status == IN_PROGRESS:
-            raise RefusedError(422, "an operation on the instance is in progress", word=CONCURRENCY)
-        ours = sorted({key.node for key, _ in broker.nodes.list(instance)} - set(outside_nodes(broker, instance)))
-        if ours:
-            text = f"cells of ours run its nodes {', '.join(ours)}: without the instance nobody would look after them"
-            raise RefusedError(422, text)
-        bindings = [record.credentials.username for _, record in broker.bindings.list(instance)]
-        return Released(nodes=outside_nodes(broker, instance), roles=bindings, port=broker.allocations.get(instance))
-
-    def forget(binding: Binding) -> Released:
-        released, broker = look(binding), Broker(binding)
-        for node in released.nodes:
-            broker.nodes.delete(NodeKey(instance, node))
-        broker.instances.delete(instance)
-        broker.operations.delete(instance)
-        return released
-
-    found = store.run(look)
+    with store.snapshot() as state:
+        found = _releasable(Broker(state), instance)
+        roles = [record.credentials.username for _, record in Broker(state).bindings.list(instance)]
+    found = msgspec.structs.replace(found, roles=roles)
     if is_trial:
         return found
+    # Why the bindings behind it: nobody begins anything with an instance that is gone, and none is left with half of them.
+    store.run(lambda binding: _forget(Broker(binding), instance))
     while keys := list(Broker(store).bindings.keys(instance, limit=_BATCH)):
-        # Why guarded by the look: nobody begins something with an instance whose bindings go.
-        store.run(lambda binding, keys=keys: (look(binding), [Broker(binding).bindings.delete(key) for key in keys]))  # type: ignore[misc]
-    store.run(forget)
+        store.run(lambda binding, keys=keys: _unbind(Broker(binding), instance, keys))  # type: ignore[misc]
     return found
+
+
+def _releasable(broker: Broker, instance: str) -> Released:
+    """Return what is forgotten, without the roles. Raises RefusedError."""
+    # Why bindings too: whoever was killed behind the first commit has left them.
+    if not broker.instances.exists(instance) and not any(True for _ in broker.bindings.keys(instance, limit=1)):
+        raise RefusedError(404, "there is no such instance")
+    operation = broker.operations.get(instance)
+    if operation is not None and operation.status == IN_PROGRESS:
+        raise RefusedError(422, "an operation on the instance is in progress", word=CONCURRENCY)
+    outside = outside_nodes(broker, instance)
+    ours = sorted({key.node for key, _ in broker.nodes.list(instance)} - set(outside))
+    if ours:
+        text = f"cells of ours run its nodes {', '.join(ours)}: without the instance nobody would look after them"
+        raise RefusedError(422, text)
+    return Released(nodes=outside, roles=[], port=broker.allocations.get(instance))
+
+
+def _forget(broker: Broker, instance: str) -> None:
+    for node in _releasable(broker, instance).nodes:
+        broker.nodes.delete(NodeKey(instance, node))
+    broker.instances.delete(instance)
+    broker.operations.delete(instance)
+
+
+def _unbind(broker: Broker, instance: str, keys: list[BindingKey]) -> None:
+    _refuse_ours(broker, instance)
+    for key in keys:
+        broker.bindings.delete(key)
 
 
 def logins_of(given: bytes) -> Logins:

@@ -181,13 +181,13 @@ class OperationWork:
         self._end(key)
         self._progress.complete(lambda broker: _removed(broker, key))
 
-    def _end(self, key: NodeKey) -> None:
+    def _end(self, key: NodeKey, order: Callable[[Broker, NodeKey, str], None] | None = None) -> None:
         """Order the removal of a node, and wait until its cell has removed it, or is dead."""
         cell = self._latest.nodes.get(key) or self._latest.node_intents.get(key)
         if cell == OUTSIDE:
             self._progress.until(partial(self._runs_outside, key.node), self._waits.step_seconds_max)
         elif cell is not None:
-            self._progress.commit(lambda broker, _operation: _order_removal(broker, key, cell))
+            self._progress.commit(lambda broker, _operation: (order or _order_removal)(broker, key, cell))
             is_placed = self._latest.nodes.exists(key)
             remains = partial(self._remains, cell, key.node, is_placed=is_placed)
             self._progress.until(remains, self._waits.step_seconds_max)
@@ -202,9 +202,7 @@ class OperationWork:
     def _discard(self, step: Step) -> None:
         """Remove a node of a cluster that never was: it has data that were not completed, and nobody follows it."""
         key = NodeKey(self._instance, step.node)
-        if self._latest.leaders.exists(self._instance):
-            raise StepFailedError(f"{self._latest.leaders.get(self._instance)} has come to lead; ask for it again")
-        self._end(key)
+        self._end(key, _order_discard)
         self._progress.complete(lambda broker: _removed(broker, key))
 
     def _begin_again(self, step: Step) -> None:
@@ -318,6 +316,13 @@ def _placed(key: NodeKey, cell: str, broker: Broker) -> None:
 def _order_removal(broker: Broker, key: NodeKey, cell: str) -> None:
     """Order a cell to remove a node with its data. The order stands until the cell has done so, dead ones included."""
     broker.orders.put(OrderKey(cell, key.node), NodeOrder(instance=key.instance, remove=True))
+
+
+def _order_discard(broker: Broker, key: NodeKey, cell: str) -> None:
+    """Order the removal of a node, unless it leads: who follows it has its data, and another leader has not."""
+    if broker.leaders.get(key.instance) == key.node:
+        raise StepFailedError(f"{key.node} has come to lead; ask for it again")
+    _order_removal(broker, key, cell)
 
 
 def _withdrawn(key: NodeKey, cell: str, broker: Broker, operation: Operation) -> str:

@@ -4,9 +4,11 @@ Every broker looks, and one of them writes: the event stands in one commit with 
 """
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from threading import Event, Thread
 from typing import Any, Final, cast
 
+from keyplan.apps.patroni.catalog import NODES_MAX
 from keyplan.apps.patroni.clusters import members_astray
 from keyplan.apps.patroni.event_records import EventKind, SeenCluster
 from keyplan.apps.patroni.events import EventLog, forget_events
@@ -15,7 +17,7 @@ from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.operations import IN_PROGRESS
 from keyplan.apps.patroni.readable import readable, readable_of
 from keyplan.engine import Clock
-from keyplan.errors import CorruptionError, KeyplanError
+from keyplan.errors import CorruptionError, EngineLimitError, KeyplanError
 from keyplan.layout import Changes
 from keyplan.store import Store
 
@@ -25,6 +27,8 @@ _POLL_SECONDS: Final = 0.5
 _RETRY_SECONDS: Final = 1.0
 _OLD_SECONDS: Final = 24 * 3600.0
 _OLD_LOOK_SECONDS: Final = 600.0
+_MEMBERS_MAX: Final = NODES_MAX
+"""Of one cluster. Why: whoever has its token writes as many as they like, and each may be an event of one commit."""
 
 
 class ClusterObserver:
@@ -97,7 +101,7 @@ class ClusterObserver:
         for cluster in sorted(self._due | waiting):
             try:
                 is_settled = self._look_at(cluster)
-            except CorruptionError as error:
+            except (CorruptionError, EngineLimitError) as error:
                 LOGGER.error("cluster %s cannot be observed: %s", cluster, error)
                 is_settled = True
             if is_settled:
@@ -134,8 +138,9 @@ class ClusterObserver:
         if leader is None or is_changed:
             self._forget(cluster)
             return SeenCluster(leader=leader or before.leader, is_led=leader is not None, astray=before.astray)
-        names = {key.node for key, _ in readable(broker.nodes.rows(cluster))}
-        names |= {key.member for key in broker.members.keys(cluster)}
+        placed = (key.node for key, _ in readable(broker.nodes.rows(cluster)))
+        others = (key.member for key in broker.members.keys(cluster, limit=_MEMBERS_MAX))
+        names = set(islice(dict.fromkeys((*placed, *others)), _MEMBERS_MAX))
         problems = members_astray(broker, cluster, names)
         now = self._clock.monotonic()
         since = {

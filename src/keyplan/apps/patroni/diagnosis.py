@@ -7,10 +7,11 @@ import shlex
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from enum import StrEnum
+from threading import Event
 from typing import Final, NamedTuple
 
 from keyplan.apps.patroni.backups.view import archive_problem, backup_problem
-from keyplan.apps.patroni.bootstraps import hung_bootstrap, take_initialize_away
+from keyplan.apps.patroni.bootstraps import HungBootstrap, hung_bootstrap, take_initialize_away
 from keyplan.apps.patroni.clusters import Advertised, advertised_addresses, belonging_of, member_of, members_astray
 from keyplan.apps.patroni.layout import OUTSIDE, Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
 from keyplan.apps.patroni.operations import IN_PROGRESS
@@ -21,6 +22,11 @@ from keyplan.layout import Binding, Damaged
 from keyplan.store import Store
 
 __all__ = ["Fault", "FaultKind", "diagnose", "mend"]
+
+
+_HANG_SECONDS: Final = 15.0
+"""Why 15: as long as an operation looks at one, before it lets it begin again."""
+_LOOK_SECONDS: Final = 0.25
 
 
 class FaultKind(StrEnum):
@@ -79,8 +85,13 @@ def diagnose(store: Store) -> list[Fault]:
     return sorted(set(found))
 
 
-def mend(store: Store, fault: Fault) -> bool:
-    """Remove what a fault names, if it is still there and still wrong; return whether it was. One commit."""
+def mend(store: Store, fault: Fault, *, hang_seconds: float = _HANG_SECONDS) -> bool:
+    """Remove what a fault names, if it is still there and still wrong; return whether it was. One commit.
+
+    A bootstrap must have hung for `hang_seconds`, which this blocks for: each looks so for a moment.
+    """
+    if fault.kind is FaultKind.HUNG_BOOTSTRAP and not _hangs(store, fault.subject, hang_seconds):
+        return False
 
     def work(binding: Binding) -> bool:
         broker = Broker(binding)
@@ -93,11 +104,14 @@ def mend(store: Store, fault: Fault) -> bool:
             if not broker.allocations.exists(fault.subject) or trace_of(broker, fault.subject):
                 return False
             broker.allocations.delete(fault.subject)
+            broker.replica_ports.delete(fault.subject, damaged_ok=True)
             return True
         if fault.kind is FaultKind.HUNG_BOOTSTRAP:
             with store.snapshot() as state:
-                hung = hung_bootstrap(Broker(state), fault.subject)
-            is_mendable = hung is not None and not hung.held and not hung.unfinished
+                is_mendable = _is_mendable(hung_bootstrap(Broker(state), fault.subject))
+            operation = broker.operations.get(fault.subject)
+            if operation is not None and operation.status == IN_PROGRESS:
+                return False  # Why: the operation mends it, and knows what it has done already.
             return is_mendable and take_initialize_away(broker, fault.subject, "")
         if fault.kind is FaultKind.ORPHAN_NODE:
             return _mend_node(broker, NodeKey(*fault.subject.split("/", 1)))
@@ -114,6 +128,27 @@ def mend(store: Store, fault: Fault) -> bool:
         return store.run(work)
     except CorruptionError:
         return False  # Why: what cannot be read is no evidence.
+
+
+def _is_mendable(hung: HungBootstrap | None) -> bool:
+    return hung is not None and not hung.held and not hung.unfinished
+
+
+def _hangs(store: Store, instance: str, seconds: float) -> bool:
+    """Whether a bootstrap hangs, at every look for so long, as it does now."""
+    give_up, first = SYSTEM_CLOCK.monotonic() + seconds, None
+    while True:
+        with store.snapshot() as state:
+            try:
+                found = hung_bootstrap(Broker(state), instance)
+            except CorruptionError:
+                return False
+        first = first or found
+        if found != first or not _is_mendable(found):
+            return False
+        if SYSTEM_CLOCK.monotonic() >= give_up:
+            return True
+        Event().wait(_LOOK_SECONDS)
 
 
 def _mend_registration(broker: Broker, fault: Fault, advertised: Advertised) -> bool:
@@ -281,7 +316,10 @@ def _ports(broker: Broker) -> Iterator[Fault]:
                 text = f"port {port} is that of {holder or 'nobody'} by the index"
                 yield Fault(FaultKind.PORT_INDEX_WRONG, instance, text)
     for instance in broker.instances.keys():  # noqa: SIM118  # a table, and no dictionary
-        if not broker.allocations.exists(instance):
+        operation = readable_of(broker.operations, instance, _ignore)
+        # Why: one that is made of a backup is given a port by a step.
+        is_being_made = operation is not None and operation.status == IN_PROGRESS
+        if not is_being_made and not broker.allocations.exists(instance):
             yield Fault(FaultKind.MISSING_PORT, instance, "the instance has no port")
     try:
         following = broker.next_port.peek()
@@ -344,7 +382,7 @@ def _clusters(broker: Broker) -> Iterator[Fault]:
             if cell == OUTSIDE or broker.cells.exists(cell)
         ]
         for node, problem in members_astray(broker, instance, placed).items():
-            text = f"{problem}; where that lasts, `patronictl reinit {instance} {node} --force` copies the leader anew"
+            text = f"{problem}; where that lasts, `keyplan patroni reinit {instance} {node}` copies the leader anew"
             yield Fault(FaultKind.MEMBER_ASTRAY, f"{instance}/{node}", text)
 
 

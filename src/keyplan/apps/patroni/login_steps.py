@@ -27,7 +27,7 @@ from keyplan.apps.patroni.login_roles import (
 )
 from keyplan.apps.patroni.logins import FIELDS, ROLES, LoginKind, kinds_in, login_base, login_number
 from keyplan.apps.patroni.node_config import LOGINS_TAG
-from keyplan.apps.patroni.operation_progress import OperationProgress, StepFailedError
+from keyplan.apps.patroni.operation_progress import OperationProgress
 from keyplan.apps.patroni.operations import new_password
 from keyplan.apps.patroni.postgresql_roles import GROUP_ROLE, create_role
 from keyplan.apps.patroni.records import Binding, Credentials, InstanceState, Member, Operation, Step
@@ -205,8 +205,8 @@ class LoginSteps:
                 return problem()
             except psycopg.Error as error:
                 return f"PostgreSQL: {(str(error).strip().splitlines() or [type(error).__name__])[-1]}"
-            except _NobodyLeadsError:
-                return "the cluster has no leader"
+            except _AwayError as error:
+                return str(error)
 
         self._progress.until(asked, self._progress.waits.step_seconds_max)
 
@@ -219,22 +219,22 @@ class LoginSteps:
     def _leader_address(self) -> str:
         found = leader_of(self._latest, self._instance)
         if found is None or found[1].address is None:
-            raise _NobodyLeadsError
+            raise _AwayError("the cluster has no leader")
         return found[1].address
 
     def _addresses(self) -> dict[str, str]:
-        """Return where each node's PostgreSQL is. Raises StepFailedError when a node is no member: it was one a step ago."""
+        """Return where each node's PostgreSQL is. Raises _AwayError while one is no member, as after a breath of its store."""
         found: dict[str, str] = {}
         for node in self._placed():
             member = self._latest.members.get(MemberKey(self._instance, node))
             if member is None or member.address is None:
-                raise StepFailedError(f"{node} is no member of its cluster any more")
+                raise _AwayError(f"{node} is no member of its cluster")
             found[node] = member.address
         return found
 
 
-class _NobodyLeadsError(Exception):
-    """There is no leader at the moment."""
+class _AwayError(Exception):
+    """Whoever has to be asked is not there at the moment. The text says who."""
 
 
 def _fresh(state: InstanceState, kind: LoginKind) -> Credentials:

@@ -271,7 +271,7 @@ class Node:
     def prepare_anew(self) -> None:
         """Write its configuration again; Patroni, when it runs, reads it, and PostgreSQL its certificate.
 
-        Why nothing of its archive: other logins and another certificate are not to wait for where backups go. `archive_to` does.
+        Why nothing of its archive: other logins and another certificate do not wait for where backups go. `archive_to` does.
         """
         self._make_folders()
         self._write_configuration()

@@ -34,6 +34,9 @@ Positions = Callable[[], Mapping[str, int]]
 _WAIT_SECONDS_MAX: Final = 7 * 86_400.0
 """Why: terabytes are copied in days, and what grows for ever is no copy."""
 
+_MESSAGE_CHARACTERS_MAX: Final = 1_000
+"""Why: what members and servers say is in it, and a record that is too large for the store would keep it from its end."""
+
 STEP_TITLES: Final[Mapping[str, str]] = {
     "add": "add a node",
     "remove": "remove a node",
@@ -175,7 +178,7 @@ class OperationProgress:
 
         def told(broker: Broker, operation: Operation) -> None:
             if operation.message != message:
-                operation.message = message
+                operation.message = message[:_MESSAGE_CHARACTERS_MAX]
                 self._save(broker, operation)
 
         self.commit(told)
@@ -189,7 +192,8 @@ class OperationProgress:
         def end(broker: Broker, operation: Operation) -> Operation:
             told = f"{message}{also(broker, operation)}"
             operation.status, operation.ended_at = status, self.clock.wall()
-            operation.message = told if status == SUCCESS else f"{operation.message}: {told}"
+            whole = told if status == SUCCESS else f"{operation.message}: {told}"
+            operation.message = whole[:_MESSAGE_CHARACTERS_MAX]
             state = broker.instances.get(self.instance)
             if state is not None and status == SUCCESS:
                 state.plan_id, state.node_count, state.cells = operation.plan_id, operation.node_count, operation.cells

@@ -13,7 +13,7 @@ from keyplan.apps.patroni.readable import readable
 from keyplan.apps.patroni.records import Operation
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.engine import Clock
-from keyplan.errors import CorruptionError
+from keyplan.errors import ConflictError, CorruptionError
 from keyplan.store import Store
 
 __all__ = ["BackupSchedule", "due_kind"]
@@ -39,6 +39,8 @@ class BackupSchedule:
                 self._plans.back_up(instance, kind)
             except RefusedError as error:
                 LOGGER.info("the backup of %s waits: %s", instance, error.description)
+            except (CorruptionError, ConflictError) as error:
+                LOGGER.error("no backup of %s is begun by the clock: %s", instance, error)
             else:
                 begun.append(instance)
         return begun
@@ -78,8 +80,10 @@ def due_kind(policy: BackupPolicy, book: BackupBook, now: float) -> BackupKind |
         return None
     if not sound:
         return "full"
+    # Why not by itself: a machine whose clock was ahead has made a backup of the future, and it was seen when it was made.
     last = max(backup.began_at for backup in sound)
+    last = min(last, book.looked_at or last)
     if now - last < policy.every_hours * _HOUR:
         return None
-    full = max((backup.began_at for backup in sound if backup.kind == "full"), default=0.0)
+    full = max((backup.began_at for backup in sound if backup.kind == "full" and backup.began_at <= now), default=0.0)
     return "full" if now - full >= policy.full_every_hours * _HOUR else "incr"
