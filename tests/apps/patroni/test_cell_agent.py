@@ -1,13 +1,9 @@
 """What a cell removes, and when: on an explicit order of the store that it knows, and at no other time. No PostgreSQL runs."""
 
-import json
 import re
-import stat
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 import msgspec
 import pytest
@@ -16,24 +12,23 @@ from keyplan.apps.patroni import (
     STORE_IDENTITY,
     Broker,
     Cell,
-    Credentials,
-    InstanceState,
     NodeOrder,
     OrderKey,
     StoreIdentity,
 )
-from keyplan.apps.patroni.backups.records import BackupPolicy, Repository, new_archive
-from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
-from keyplan.apps.patroni.cell_reach import cell_store
-from keyplan.apps.patroni.node_config import Gateway
-from keyplan.apps.patroni.node_host import Host
-from keyplan.codec import Secret
 from keyplan.engine import NO_LEASE, Commit, Lineage, Put, WrappedEngine
 from keyplan.errors import InvalidInputError
 from keyplan.store import Store, open_store
+from tests.apps.patroni.sleeping_cell import (
+    Agents,
+    names,
+    ordered_store,
+    sleeping_agents,
+    started,
+    state_of,
+    steps_until,
+)
 from tests.servers.patroni import until
-
-Agents = Callable[..., CellAgent]
 
 
 @pytest.fixture
@@ -43,60 +38,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def agents(tmp_path: Path, folder: Path) -> Iterator[Agents]:
-    """Make agents of one cell, whose Patroni is a program that sleeps; each is ended with its nodes."""
-    script = tmp_path / "sleeper.py"
-    script.write_text("import time\ntime.sleep(600)\n")
-    host = Host(Path("/usr/bin"), sys.executable, script, "")
-    made: list[CellAgent] = []
-
-    def make(store: Store, *, accept: str = "") -> CellAgent:
-        if made:
-            made[-1].close()
-        settings = CellSettings(name="c1", folder=folder, gateway=Gateway("127.0.0.1:1"), accepted_store=accept)
-        agent = CellAgent(cell_store(store, settings.name, hostname=settings.hostname), settings, host)
-        made.append(agent)
-        agent.open()
-        return agent
-
-    yield make
-    for agent in made:
-        for node in agent.nodes:
-            node.kill()
-        agent.close()
-    nodes = [node for agent in made for node in agent.nodes]
-    until(lambda: sum(node.process is not None for node in nodes) == 0, 30, lambda: "every process has ended")
-
-
-def ordered_store(*nodes: str) -> Store:
-    store = open_store("memory:")
-    broker = Broker(store)
-    broker.instances.put("i", InstanceState(instance_id="i"))
-    for node in nodes:
-        broker.orders.put(OrderKey("c1", node), NodeOrder(instance="i"))
-    return store
-
-
-def steps_until(agent: CellAgent, is_so: Callable[[], object]) -> None:
-    def stepped() -> bool:
-        agent.step(0.02)
-        return bool(is_so())
-
-    until(stepped, 30, lambda: "the cell does what is ordered")
-
-
-def names(agent: CellAgent) -> list[str]:
-    return sorted(node.plan.node for node in agent.nodes)
-
-
-def state_of(store: Store, node: str) -> str:
-    report = Broker(store).reports.get(OrderKey("c1", node))
-    return "" if report is None else report.state
-
-
-def started(agents: Agents, store: Store, *nodes: str) -> CellAgent:
-    agent = agents(store)
-    steps_until(agent, lambda: names(agent) == sorted(nodes))
-    return agent
+    with sleeping_agents(tmp_path, folder) as made:
+        yield made
 
 
 def data_of(folder: Path, node: str) -> Path:
@@ -350,98 +293,6 @@ def test_a_damaged_instance_stops_no_node(agents: Agents) -> None:
 
 
 # ---- what a node is told, and by whom ------------------------------------------------------------------------------------
-
-
-def told(folder: Path, node: str) -> dict[str, Any]:
-    configuration: dict[str, Any] = json.loads((folder / "nodes" / node / "patroni.yml").read_text())
-    return configuration
-
-
-def login(token: str) -> Credentials:
-    return Credentials(username="cluster:i", password=Secret(token))
-
-
-def test_a_node_logs_in_as_its_cluster_and_takes_another_token_up_while_it_runs(agents: Agents, folder: Path) -> None:
-    store = ordered_store()
-    secret = Credentials(username="postgres", password=Secret("super"))
-    order = NodeOrder(instance="i", superuser=secret, store=login("first"))
-    Broker(store).orders.put(OrderKey("c1", "n1"), order)
-    agent = started(agents, store, "n1")
-    assert told(folder, "n1")["etcd3"] == {"hosts": "127.0.0.1:1", "username": "cluster:i", "password": "first"}
-    assert told(folder, "n1")["postgresql"]["authentication"]["superuser"]["password"] == "super"
-    (before,) = agent.nodes
-    assert before.process is not None
-    order.store = login("second")
-    Broker(store).orders.put(OrderKey("c1", "n1"), order)
-    steps_until(agent, lambda: told(folder, "n1")["etcd3"]["password"] == "second")
-    assert stat.S_IMODE((folder / "nodes" / "n1" / "patroni.yml").stat().st_mode) == 0o600
-    again = agents(store)
-    steps_until(again, lambda: names(again) == ["n1"])
-    assert told(folder, "n1")["etcd3"]["password"] == "second"
-
-
-def test_a_token_that_could_not_be_written_is_taken_up_when_it_can(agents: Agents, folder: Path) -> None:
-    store = ordered_store()
-    order = NodeOrder(instance="i", store=login("first"))
-    Broker(store).orders.put(OrderKey("c1", "n1"), order)
-    agent = started(agents, store, "n1")
-    file = folder / "nodes" / "n1" / "patroni.yml"
-    file.unlink()
-    file.mkdir()
-    order.store = login("second")
-    Broker(store).orders.put(OrderKey("c1", "n1"), order)
-    steps_until(agent, lambda: state_of(store, "n1") == "failed")
-    file.rmdir()
-    steps_until(agent, file.exists)
-    assert told(folder, "n1")["etcd3"]["password"] == "second"
-
-
-def test_other_logins_reach_a_node_whose_backups_have_no_place_at_the_moment(
-    agents: Agents, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A rotation, as another certificate, is not to wait for a repository, and what is told of it follows later."""
-    repository, programs = tmp_path / "repository", tmp_path / "programs"
-    for made in (repository, programs):
-        made.mkdir()
-    (programs / "pgbackrest").touch(0o755)
-    monkeypatch.setenv("PATH", str(programs), prepend=":")
-    store = ordered_store()
-    archive = new_archive("i", BackupPolicy(repository=Repository(folder=str(repository))))
-    order = NodeOrder(instance="i", superuser=login("first"), archive=archive)
-    Broker(store).orders.put(OrderKey("c1", "n1"), order)
-    agent = started(agents, store, "n1")
-    repository.rmdir()
-    order.superuser, order.logins = login("second"), 1
-    Broker(store).orders.put(OrderKey("c1", "n1"), order)
-    steps_until(agent, lambda: state_of(store, "n1") == "failed")
-    assert told(folder, "n1")["postgresql"]["authentication"]["superuser"]["password"] == "second"
-    again = agents(store)
-    steps_until(again, lambda: state_of(store, "n1") == "failed")
-    repository.mkdir()
-    passwords = folder / "nodes" / "n1" / "pgbackrest.pgpass"
-    assert passwords.read_text().endswith("first\n")
-    steps_until(again, lambda: passwords.read_text().endswith("second\n"))
-    steps_until(again, lambda: state_of(store, "n1") == "starting")
-
-
-def test_a_node_is_told_by_the_next_agent_what_an_older_one_did_not_say(agents: Agents, folder: Path) -> None:
-    """As the lines of pg_hba.conf by which another user may replicate, without which no rotation ends."""
-    store = ordered_store("n1")
-    started(agents, store, "n1").close()
-    file = folder / "nodes" / "n1" / "patroni.yml"
-    current = file.read_text()
-    file.write_text(current.replace("replication all", "replication replicator"))
-    agents(store)
-    assert json.loads(file.read_text()) == json.loads(current)
-
-
-def test_an_order_for_another_instance_gives_a_node_no_other_token(agents: Agents, folder: Path) -> None:
-    store = ordered_store()
-    Broker(store).orders.put(OrderKey("c1", "n1"), NodeOrder(instance="i", store=login("mine")))
-    agent = started(agents, store, "n1")
-    Broker(store).orders.put(OrderKey("c1", "n1"), NodeOrder(instance="other", store=login("theirs")))
-    steps_until(agent, lambda: state_of(store, "n1") == "failed")
-    assert told(folder, "n1")["etcd3"]["password"] == "mine"
 
 
 def test_a_node_whose_log_cannot_be_written_keeps_no_other_from_running(agents: Agents, folder: Path) -> None:
