@@ -88,6 +88,9 @@ def assert_logins_are_rotated(
     )
     assert psql(superuser, "select distinct usename, state from pg_stat_replication") == "replicator_2|streaming"
     _assert_hidden(everything, [*former.values(), *latter.values()])
+    with keyplan.open(everything.ready["store"]) as store:
+        bindings = [record for _, record in Broker(store).bindings.list(instance)]
+        assert all(record.rotated_at > record.created_at for record in bindings)
     return writer.uri, [uri, *(_uri(former[kind], place) for kind in ROLES)]
 
 

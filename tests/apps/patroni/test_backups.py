@@ -3,12 +3,13 @@
 import os
 import shlex
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from keyplan.apps.patroni import BookKey, Cell, InstanceState, NodeKey, NodeOrder, NodeReport, Operation, OrderKey, Step
+from keyplan.apps.patroni import BookKey, NodeKey, NodeOrder, NodeReport, Operation, OrderKey, Step
 from keyplan.apps.patroni.backups.access_keys import read_access_keys
 from keyplan.apps.patroni.backups.archive import AccessKeys, archiving, pgbackrest_configuration, recovering
 from keyplan.apps.patroni.backups.archive_state import archive_state, is_failing, unsafe_since
@@ -18,7 +19,6 @@ from keyplan.apps.patroni.backups.plans import BackupPlans
 from keyplan.apps.patroni.backups.records import (
     Archive,
     ArchiveState,
-    Backup,
     BackupBook,
     BackupPolicy,
     NodeTask,
@@ -36,16 +36,16 @@ from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.codec import Secret
 from keyplan.engine import SYSTEM_CLOCK, Commit, Put
 from keyplan.errors import InvalidInputError
+from tests.apps.patroni.archived import ARCHIVE, POLICY, archived, backup, cells_alive, made_cluster, words
 from tests.apps.patroni.paper_cluster import PaperCluster
 
-POLICY = BackupPolicy(repository=Repository(folder="/srv/backups"))
-ARCHIVE = Archive(stanza="f1-ab", policy=POLICY)
 BUCKET = Repository(folder="/clusters", s3=S3Store(bucket="b", endpoint="s3.example:9000", is_path_style=True))
 FIRST, SECOND = "0000000100000000000000A1", "0000000100000000000000A2"
 
 
-def backup(label: str, ended_at: float, *, has_errors: bool = False) -> Backup:
-    return Backup(label=label, kind="full", began_at=ended_at - 5, ended_at=ended_at, has_errors=has_errors)
+@pytest.fixture
+def cluster() -> PaperCluster:
+    return made_cluster()
 
 
 def at(seconds: float) -> datetime:
@@ -191,24 +191,6 @@ def test_archives_of_one_instance_have_names_of_their_own_that_are_names_of_file
 # ---- how it begins ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def cluster() -> PaperCluster:
-    found = PaperCluster()
-    found.broker.operations.put("f1", Operation(id="o", kind="provision", status="success"))
-    return found
-
-
-def words(operation: Operation) -> list[str]:
-    return [" ".join(filter(None, (step.kind, step.target or step.node))) for step in operation.steps]
-
-
-def archived(cluster: PaperCluster, *backups: Backup) -> None:
-    state = InstanceState(instance_id="f1", service_id="s", plan_id="p", node_count=2, archive=ARCHIVE)
-    cluster.broker.instances.put("f1", state)
-    book = BackupBook(archive=ARCHIVE, service_id="s", plan_id="p", node_count=2, backups=list(backups), looked_at=9)
-    cluster.broker.backup_books.put(BookKey("f1", ARCHIVE.stanza), book)
-
-
 def test_a_cluster_that_archived_nothing_is_restarted_with_the_leader_last_and_backed_up(cluster: PaperCluster) -> None:
     plans = BackupPlans(cluster.store, SYSTEM_CLOCK)
     begun = plans.archive("f1", POLICY)
@@ -325,12 +307,6 @@ def test_what_is_due_is_begun_once_and_not_while_something_goes_on_or_has_just_f
 # ---- what cells are asked for ---------------------------------------------------------------------------------------------
 
 
-def cells_alive(cluster: PaperCluster) -> None:
-
-    for node in ("a", "b", "c"):
-        cluster.broker.cells.put(f"cell-{node}", Cell(), lease=cluster.lease)
-
-
 def test_a_backup_is_asked_of_the_cell_of_the_leader_and_what_it_answers_is_kept(cluster: PaperCluster) -> None:
     archived(cluster)
     cells_alive(cluster)
@@ -348,7 +324,7 @@ def test_a_backup_is_asked_of_the_cell_of_the_leader_and_what_it_answers_is_kept
     assert (ended.status, ended.message) == ("success", "done")
     assert (asked[0].kind, asked[0].wanted, asked[0].archive) == ("backup", "incr", ARCHIVE)
     book = cluster.broker.backup_books.require(BookKey("f1", "f1-ab"))
-    assert [each.label for each in book.backups] == ["x"]
+    assert ([each.label for each in book.backups], book.unverified) == (["x"], 1)
     assert list(cluster.broker.tasks.keys()) == list(cluster.broker.task_answers.keys()) == []
 
 
@@ -418,12 +394,16 @@ def test_status_and_doctor_tell_of_a_failing_archive_and_a_lack_of_backups(clust
     report = NodeReport(instance="f1", state="running", archive=state)
     cluster.broker.reports.put(OrderKey("cell-b", "b"), report, lease=cluster.lease)
     (view,) = clusters(cluster.broker)
-    assert "backup x of" in view.archive
-    assert "a restore would lose what was written since" in view.archive
+    assert view.archive is not None
+    assert "backup x of" in view.archive.text
+    assert "a restore would lose what was written since" in view.archive.text
+    assert (view.archive.backup, view.archive.lost_seconds(now)) == ("x", 4000)
     found = {fault.kind.value: fault.text for fault in diagnose(cluster.store)}
     assert found["archive-failing"].startswith("3 segments of the leader's log wait, the oldest since")
     assert "no-backup" not in found
     archived(cluster, backup("x", now, has_errors=True))
     (view,) = clusters(cluster.broker)
-    assert view.archive == "no backup: a restore would lose everything"
+    assert view.archive is not None
+    assert view.archive.text == "no backup: a restore would lose everything"
+    assert view.archive.lost_seconds(now) == inf
     assert "no-backup" in {fault.kind.value for fault in diagnose(cluster.store)}

@@ -1,10 +1,13 @@
 """Figures of clusters, operations and routers: what stands on /metrics is what stands in the store."""
 
+from math import inf
+
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from keyplan.apps.patroni import (
+    BookKey,
     Broker,
     Cell,
     Event,
@@ -13,13 +16,24 @@ from keyplan.apps.patroni import (
     Member,
     MemberKey,
     NodeKey,
+    NodeReport,
     Operation,
+    OrderKey,
     RouterReport,
 )
 from keyplan.apps.patroni.actions import ActionKind
+from keyplan.apps.patroni.backups.records import (
+    Archive,
+    ArchiveState,
+    Backup,
+    BackupBook,
+    BackupPolicy,
+    Repository,
+    Verification,
+)
 from keyplan.apps.patroni.metrics import OWN_FIGURES_MAX, ClusterFigures, OperationMeters
 from keyplan.apps.patroni.ports import PortRange
-from keyplan.engine import MemoryEngine
+from keyplan.engine import SYSTEM_CLOCK, MemoryEngine
 from keyplan.store import Store, open_store
 from keyplan.testing.faults import FailingEngine
 from tests.apps.patroni.conftest import Deployment
@@ -31,6 +45,10 @@ def figures(text: str) -> dict[str, float]:
     """The samples of keyplan's own figures, by their name with labels."""
     lines = [line for line in text.splitlines() if line.startswith("keyplan_")]
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def backup(label: str, ended_at: float) -> Backup:
+    return Backup(label=label, kind="full", began_at=ended_at - 5, ended_at=ended_at)
 
 
 def told(store: Store) -> dict[str, float]:
@@ -61,6 +79,15 @@ def test_figures_tell_clusters_operations_ports_and_routers() -> None:
         broker.events.put(EventKey("f2", 1_500_000_000, "y"), Event(kind="leader-lost"))
         broker.routers.put("r1", RouterReport(by="haproxy", ports=3, leading=1, pending=1, switches=4), lease=lease)
         broker.routers.put("r2", RouterReport(by="haproxy", ports=3, leading=2, switches=1), lease=lease)
+        archive = Archive(stanza="f1-ab", policy=BackupPolicy(repository=Repository(folder="/srv")))
+        tried = {"w": Verification(verified_at=80.0), "x": Verification(verified_at=110.0, problem="it is torn")}
+        for instance, made in (("f1", [backup("w", 70.0), backup("x", 100.0)]), ("f2", [])):
+            broker.instances.put(instance, InstanceState(instance_id=instance, archive=archive))
+            broker.backup_books.put(
+                BookKey(instance, archive.stanza), BackupBook(archive=archive, backups=made, verifications=tried)
+            )
+        archived = ArchiveState(stanza="f1-ab", last_wal="0" * 24, safe_until=SYSTEM_CLOCK.wall() - 30)
+        broker.reports.put(OrderKey("c1", "n1"), NodeReport(instance="f1", archive=archived), lease=lease)
         prefix = "keyplan_patroni_"
         assert {name.removeprefix(prefix): value for name, value in told(store).items()} == {
             "store_readable": 1,
@@ -80,6 +107,12 @@ def test_figures_tell_clusters_operations_ports_and_routers() -> None:
             'cluster_has_leader{cluster="f2"}': 0,
             'cluster_has_leader{cluster="f3"}': 0,
             'cluster_timeline{cluster="f1"}': 7,
+            'cluster_last_backup_timestamp_seconds{cluster="f1"}': 100,
+            'cluster_last_verified_backup_timestamp_seconds{cluster="f1"}': 70,
+            'cluster_verification_failed{cluster="f1"}': 1,
+            'cluster_verification_failed{cluster="f2"}': 0,
+            'cluster_restore_loss_seconds{cluster="f1"}': pytest.approx(30, abs=60),
+            'cluster_restore_loss_seconds{cluster="f2"}': inf,
             'cluster_last_event_timestamp_seconds{cluster="f2"}': 1.5,
             'member_lag_bytes{cluster="f1",member="n1"}': 0,
             'member_lag_bytes{cluster="f1",member="n2"}': 120,

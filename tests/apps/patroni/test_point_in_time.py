@@ -71,6 +71,16 @@ def faults(everything: UpProcess) -> list[str]:
         return [f"{fault.kind} {fault.subject}" for fault in diagnose(store)]
 
 
+def _tear(folder: Path, listed: str) -> None:
+    """Change bytes in the middle of a file of the last backup."""
+    label = [line.partition("\t")[0] for line in listed.splitlines() if "\t" in line][-1]
+    (kept,) = folder.glob(f"backup/f1-*/{label}/pg_data")
+    file = max(kept.rglob("*.lz4"), key=lambda path: path.stat().st_size)
+    content = file.read_bytes()
+    middle = len(content) // 2
+    file.write_bytes(content[:middle] + bytes(len(content) - middle))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_cluster_is_made_again_as_it_was_before_a_failover_and_a_broken_archive_is_told(
@@ -96,7 +106,13 @@ def test_a_cluster_is_made_again_as_it_was_before_a_failover_and_a_broken_archiv
     assert psql(uri, "insert into story values (3); select 1") == "1"
     assert command(everything, "switchover f1").endswith("keyplan: done\n")
     until(lambda: psql(uri, "insert into story values (4); select 1") == "1", 60, everything.logs)
+    # A database of such a name is asked, too, when the backup is verified.
+    assert psql(uri, 'create database "- o\'clock"') == ""
     assert command(everything, "backup f1 --kind incremental").endswith("keyplan: done\n")
+    told = command(everything, "verify-backup f1")
+    assert told.splitlines()[-1] == "keyplan: done", told + everything.logs()
+    assert "\tverified 2" in command(everything, "backups f1")
+    assert [*everything.data.rglob("verification")] == []
 
     assert "has no time zone" in command(everything, f"restore f1 --as f2 --to {between.removesuffix('Z')}")
     told = command(everything, f"restore f1 --as f2 --to {between}")
@@ -111,6 +127,14 @@ def test_a_cluster_is_made_again_as_it_was_before_a_failover_and_a_broken_archiv
         "incr",
     ]
     assert command(everything, "doctor") == "Nothing is wrong.\n"
+
+    # A backup that is torn is told before somebody needs it.
+    _tear(folder, command(everything, "backups f1"))
+    assert "pgbackrest restore: " in command(everything, "verify-backup f1")
+    assert {"verification-failed f1", "failed-operation f1"} == {*faults(everything)}
+    assert command(everything, "backup f1 --kind full").endswith("keyplan: done\n")
+    assert command(everything, "verify-backup f1").endswith("keyplan: done\n")
+    assert faults(everything) == []
 
     # Nobody can write to the repository any more.
     away = folder.with_name(f"{folder.name}-away")

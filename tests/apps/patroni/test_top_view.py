@@ -2,6 +2,7 @@
 
 import pytest
 
+from keyplan.apps.patroni.backups.view import ArchiveView
 from keyplan.apps.patroni.clusters import ClusterView, NodeView
 from keyplan.apps.patroni.top_view import Line, lines_of
 
@@ -30,7 +31,7 @@ def cluster(name: str, *nodes: NodeView, **given: object) -> ClusterView:
         "is_paused": False,
         "operation": "provision success",
         "message": "done",
-        "archive": "",
+        "archive": None,
         "damaged": [],
     }
     return ClusterView(instance=name, nodes=list(nodes), **{**fields, **given})  # type: ignore[arg-type]
@@ -45,7 +46,13 @@ VIEWS = [
         message="m",
     ),
     cluster("f2", node("n1", cell_is_alive=False, timeline=None), leader="", replica_port=None, is_paused=True),
-    cluster("f3", operation="update failed", message="no cell", damaged=["members f3/n1"]),
+    cluster(
+        "f3",
+        operation="update failed",
+        message="no cell",
+        archive=ArchiveView("", 0.0, "", 0.0, "", 0.0, "no backup: a restore would lose everything"),
+        damaged=["members f3/n1"],
+    ),
 ]
 
 
@@ -60,6 +67,7 @@ def test_a_wide_view_has_everything() -> None:
         Line("f2  port 33000  no leader  paused", "bad"),
         Line("  n1      replica  streaming                   -   0 B    cell-1 (dead)  10.0.0.1:5432", "bad"),
         Line("f3  port 33000  reads 34000  leader n1  update failed: no cell", "good"),
+        Line("  no backup: a restore would lose everything", "bad"),
         Line("  cannot be read: members f3/n1", "bad"),
     ]
 
@@ -78,7 +86,7 @@ def test_long_names_are_cut_before_what_stands_beside_them() -> None:
 
 def test_what_is_too_high_is_counted() -> None:
     lines = lines_of(VIEWS, now=0.0, height=4)
-    assert [line.text for line in lines][3:] == ["... 7 more lines; name a cluster to see it alone"]
+    assert [line.text for line in lines][3:] == ["... 8 more lines; name a cluster to see it alone"]
 
 
 def test_a_name_moves_no_cursor() -> None:

@@ -1,5 +1,6 @@
 """The page of an application's own: PostgreSQL clusters, as much of them as the caller may see, and no secret."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from keyplan import Secret
 from keyplan.apps.patroni import (
     Binding,
     BindingKey,
+    BookKey,
     Broker,
     Cell,
     Credentials,
@@ -21,7 +23,8 @@ from keyplan.apps.patroni import (
     NodeKey,
     Operation,
 )
-from keyplan.engine import Commit, Engine, Put
+from keyplan.apps.patroni.backups.records import Archive, Backup, BackupBook, BackupPolicy, Repository
+from keyplan.engine import SYSTEM_CLOCK, Commit, Engine, Put
 from keyplan.server import PolicyAccess
 from keyplan.store import Store
 from tests.attacks.world import TOKENS, policy_of
@@ -38,10 +41,22 @@ def store(engine: Engine) -> Store:
     broker, lease = Broker(store), store.lease(600, keep_alive=False)
     broker.cells.put("c1", Cell(), lease=lease)
     secret = Credentials(username="postgres", password=Secret(HIDDEN))
-    broker.instances.put("f1", InstanceState(instance_id="f1", superuser_credentials=secret, created_at=1.0))
-    broker.bindings.put(
-        BindingKey("f1", "b1"), Binding(service_id="s", plan_id="p", credentials=secret, created_at=1.0)
+    archive = Archive(stanza="f1-ab", policy=BackupPolicy(repository=Repository(folder="/srv")))
+    state = InstanceState(
+        instance_id="f1",
+        superuser_credentials=secret,
+        replication_credentials=secret,
+        created_at=1.0,
+        rotated_at={"replication": SYSTEM_CLOCK.wall() - 3 * 3_600},
+        archive=archive,
     )
+    broker.instances.put("f1", state)
+    made = Backup(label="20231114-221300F", kind="full", began_at=1_700_000_000.0, ended_at=1_700_000_000.0)
+    broker.backup_books.put(BookKey("f1", "f1-ab"), BackupBook(archive=archive, backups=[made]))
+    now = SYSTEM_CLOCK.wall()
+    for name, created_at, rotated_at in (("b1", 1.0, now - 5 * 86_400), ("b2", now, 0.0)):
+        bound = Binding(service_id="s", plan_id="p", credentials=secret, created_at=created_at, rotated_at=rotated_at)
+        broker.bindings.put(BindingKey("f1", name), bound)
     broker.allocations.put("f1", 33000)
     broker.replica_ports.put("f1", 34000)
     broker.leaders.put("f1", "n2", lease=lease)
@@ -72,14 +87,17 @@ def test_the_page_of_clusters_has_members_history_ports_ages_and_events(
     found = explorer.data(PAGE)
     first, second = found["sections"]
     facts = {fact["name"]: fact["value"]["text"] for fact in first["facts"]}
-    days = facts.pop("passwords of the cluster")
-    assert days.endswith(" days old")
+    # What was rotated is as old as its rotation.
+    passwords = facts.pop("passwords of the cluster")
+    assert re.fullmatch(r"superuser \d{5} days old; replication 3 hours old", passwords)
     assert facts == {
         "leader": "n2",
         "port": "33000",
         "port for reads": "34000",
         "last operation": "update failed: <b>no cell</b>",
-        "oldest password of a binding": days,
+        "backups": "backup 20231114-221300F of 2023-11-14T22:13:20Z; none is verified; a restore would lose what was"
+        " written since 2023-11-14T22:13:20Z, at most",
+        "oldest password of a binding": "5 days old",
     }
     members, history, events = first["tables"]
     assert cells(members["rows"]) == [

@@ -44,8 +44,8 @@ def _rows(views: list[ClusterView]) -> list[list[str]]:
             lag = "" if node.lag_bytes is None else str(node.lag_bytes)
             rows.append([*head, node.name, cell, role, node.state or node.report, node.address, lag])
             head = ["", "", ""]
-        if view.archive:
-            rows.append([view.instance, "", "", "", "", "", "archive", view.archive, ""])
+        if view.archive is not None:
+            rows.append([view.instance, "", "", "", "", "", "archive", view.archive.text, ""])
         rows += [[view.instance, "", "", "", "", "", "cannot be read", record, ""] for record in view.damaged]
         if not view.nodes:
             rows.append([*head, "", "", "", view.message, "", ""])

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final, NamedTuple
 
 from msgspec import Struct
 
-from keyplan.apps.patroni.backups.view import archive_text
+from keyplan.apps.patroni.backups.view import ArchiveView, archive_view
 from keyplan.apps.patroni.dynamic_configuration import is_on
 from keyplan.apps.patroni.layout import OUTSIDE, Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
 from keyplan.apps.patroni.readable import readable, readable_of
@@ -179,9 +179,7 @@ class ClusterView(Struct, frozen=True):
     nodes: list[NodeView]
     operation: str
     message: str
-    archive: Annotated[
-        str, Schema("Its last backup, and what a restore would lose now; empty where it is not backed up.")
-    ]
+    archive: Annotated[ArchiveView | None, Schema("Its backups; null where it is not backed up.")]
     damaged: Annotated[list[str], Schema("The records of it that cannot be read, as table and key.")]
 
 
@@ -224,9 +222,9 @@ def _cluster(broker: Broker, instance: str, alive: set[str]) -> ClusterView:
         nodes,
         f"{operation.kind} {operation.status}".strip(),
         operation.message,
-        archive_text(broker, instance, state.archive, SYSTEM_CLOCK.wall())
-        if state is not None and state.archive
-        else "",
+        archive_view(broker, instance, state.archive, SYSTEM_CLOCK.wall())
+        if state is not None and state.archive is not None
+        else None,
         damaged,
     )
 

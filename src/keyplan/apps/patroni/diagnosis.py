@@ -10,7 +10,7 @@ from enum import StrEnum
 from threading import Event
 from typing import Final, NamedTuple
 
-from keyplan.apps.patroni.backups.view import archive_problem, backup_problem
+from keyplan.apps.patroni.backups.view import archive_problem, backup_problem, verification_problem
 from keyplan.apps.patroni.bootstraps import HungBootstrap, hung_bootstrap, take_initialize_away
 from keyplan.apps.patroni.clusters import Advertised, advertised_addresses, belonging_of, member_of, members_astray
 from keyplan.apps.patroni.layout import OUTSIDE, Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
@@ -53,6 +53,7 @@ class FaultKind(StrEnum):
     UNKNOWN_CLUSTER = "unknown-cluster"
     ARCHIVE_FAILING = "archive-failing"
     NO_BACKUP = "no-backup"
+    VERIFICATION_FAILED = "verification-failed"
     DAMAGED_RECORD = "damaged-record"
 
 
@@ -393,6 +394,8 @@ def _archives(broker: Broker) -> Iterator[Fault]:
             continue
         if problem := archive_problem(broker, instance, state.archive, now):
             yield Fault(FaultKind.ARCHIVE_FAILING, instance, problem)
+        if problem := verification_problem(broker, instance, state.archive):
+            yield Fault(FaultKind.VERIFICATION_FAILED, instance, problem)
         operation = readable_of(broker.operations, instance, _ignore)
         if operation is not None and operation.status == IN_PROGRESS:
             continue

@@ -167,7 +167,8 @@ class LoginSteps:
         if record is not None and record.state == "ready" and record.credentials.username != step.mark:
             credentials = Credentials(username=step.mark, password=new_password())
             self._until(partial(self._missing_role, superuser, database, credentials))
-            record = self._progress.commit(partial(_adopted, key, record.credentials.username, credentials))
+            now = self._progress.clock.wall()
+            record = self._progress.commit(partial(_adopted, key, record.credentials.username, credentials, now))
         if record is not None and record.state == "ready":
             keep_seconds = self._progress.current().keep_seconds
             self._until(partial(self._ended, superuser, [step.mark], database, keep_seconds, heir=GROUP_ROLE))
@@ -262,11 +263,11 @@ def _logins_read(member: Member | None) -> int:
 
 
 def _adopted(
-    key: BindingKey, former: str, credentials: Credentials, broker: Broker, _operation: Operation
+    key: BindingKey, former: str, credentials: Credentials, now: float, broker: Broker, _operation: Operation
 ) -> Binding | None:
     """Give a binding its other user, where it is as it was; return it as it is then."""
     record = broker.bindings.get(key)
     if record is not None and record.state == "ready" and record.credentials.username == former:
-        record.credentials = credentials
+        record.credentials, record.rotated_at = credentials, now
         broker.bindings.put(key, record)
     return record

@@ -23,6 +23,7 @@ __all__ = [
     "kinds_in",
     "login_base",
     "login_number",
+    "logins_made_at",
     "rotation_of",
 ]
 
@@ -99,6 +100,16 @@ def rotation_of(words: Sequence[str], state: InstanceState, bindings: Collection
 def kinds_in(text: str) -> tuple[LoginKind, ...]:
     """Return the kinds that a step's target names."""
     return tuple(LoginKind(word) for word in text.split(","))
+
+
+def logins_made_at(state: InstanceState) -> dict[LoginKind, float]:
+    """Return since when each login that an instance has is what it is, as far as is known, in seconds of Unix time."""
+    found = {
+        kind: state.rotated_at.get(kind, state.created_at)
+        for kind in LoginKind
+        if getattr(state, FIELDS[kind]).username
+    }
+    return {kind: at for kind, at in found.items() if at}
 
 
 def login_base(role: str) -> str:

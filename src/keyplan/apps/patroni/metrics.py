@@ -20,6 +20,7 @@ from keyplan.apps.patroni.operations import FAILED, IN_PROGRESS
 from keyplan.apps.patroni.ports import PortRange
 from keyplan.apps.patroni.readable import readable
 from keyplan.apps.patroni.records import Operation
+from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import KeyplanError
 from keyplan.store import Store
 
@@ -77,9 +78,10 @@ class EventMeters:
 class ClusterFigures(Collector):
     """What the store says now. Register it; reading blocks, and a store that cannot be read is a figure as well."""
 
-    def __init__(self, store: Store, ports: PortRange) -> None:
+    def __init__(self, store: Store, ports: PortRange, clock: Clock = SYSTEM_CLOCK) -> None:
         self._store = store
         self._ports = ports
+        self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
         """Yield the figures."""
@@ -99,6 +101,7 @@ class ClusterFigures(Collector):
             return [
                 *_of_clusters(views),
                 *_of_each_cluster(broker, views),
+                *_of_backups(views, self._clock.wall()),
                 *_of_operations(broker),
                 *_of_places(broker, self._ports),
                 *_of_routers(broker),
@@ -143,6 +146,25 @@ def _of_each_cluster(broker: Broker, views: list[ClusterView]) -> Iterator[Metri
             if node.lag_bytes is not None:
                 lag.add_metric((view.instance, node.name), node.lag_bytes)
     yield from (has_leader, timeline, event, lag)
+
+
+def _of_backups(views: list[ClusterView], now: float) -> Iterator[Metric]:
+    """Of clusters that are backed up alone: one that has no backup has infinitely much to lose, and no time of one."""
+    made = _own("cluster_last_backup_timestamp_seconds", "When the last sound backup of the cluster had ended.")
+    verified = _own(
+        "cluster_last_verified_backup_timestamp_seconds", "When the last backup that a restore was tried of had ended."
+    )
+    refuted = _own("cluster_verification_failed", "1 when the last backup that was verified could not be restored.")
+    loss = _own("cluster_restore_loss_seconds", "The writes of how many seconds a restore would lose now.")
+    for view in views[:OWN_FIGURES_MAX]:
+        if view.archive is not None:
+            loss.add_metric((view.instance,), view.archive.lost_seconds(now))
+            if view.archive.backup:
+                made.add_metric((view.instance,), view.archive.backup_at)
+            if view.archive.verified:
+                verified.add_metric((view.instance,), view.archive.verified_backup_at)
+            refuted.add_metric((view.instance,), float(bool(view.archive.problem)))
+    yield from (made, verified, refuted, loss)
 
 
 def _own(name: str, text: str, *labels: str) -> GaugeMetricFamily:

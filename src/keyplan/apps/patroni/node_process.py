@@ -137,7 +137,7 @@ class Node:
         return self._lines_of("postmaster.pid")
 
     @property
-    def _data_version(self) -> str:
+    def data_version(self) -> str:
         """The major version that has made its data; empty while there are none."""
         lines = self._lines_of("PG_VERSION")
         # Why looked at: it becomes a part of a path, and whoever has the cluster may write there.
@@ -209,7 +209,7 @@ class Node:
 
     def _configuration(self) -> str:
         # Why by its data: the machine may have been given another version since, and a node's data stay what they are.
-        programs = self._host.programs_for(self._data_version)
+        programs = self._host.programs_for(self.data_version)
         return written(patroni_configuration(self.plan, home=self._home, programs=programs))
 
     def _note_plan(self) -> None:

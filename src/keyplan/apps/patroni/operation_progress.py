@@ -57,6 +57,7 @@ STEP_TITLES: Final[Mapping[str, str]] = {
     "renew_data": "keep the data about it again, where the broker has callbacks",
     "equip": "tell all nodes where to archive",
     "back_up": "back up the leader",
+    "verify_backup": "verify a backup by restoring it beside a node",
     "flush": "have all that is written archived",
     "allocate": "allocate a port",
     "wait_recovered": "restore the backup, and the log up to the time",

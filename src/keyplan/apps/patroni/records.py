@@ -405,7 +405,10 @@ class Claim(Struct, kw_only=True):
 
 
 class Binding(Struct, kw_only=True):
-    """A service binding: a role of its own in the instance's PostgreSQL. `state` is `creating`, `ready` or `removing`."""
+    """A service binding: a role of its own in the instance's PostgreSQL. `state` is `creating`, `ready` or `removing`.
+
+    Its user is another one since `rotated_at`, in seconds of Unix time; 0: it is still the first.
+    """
 
     service_id: str
     plan_id: str
@@ -414,3 +417,4 @@ class Binding(Struct, kw_only=True):
     parameters: dict[str, Any] = field(default_factory=dict)
     app_guid: str = ""
     created_at: float = 0.0
+    rotated_at: float = 0.0

@@ -11,7 +11,9 @@ from typing import Any, Final
 from keyplan.apps.patroni.clusters import RUNNING, ClusterView, NodeView, clusters
 from keyplan.apps.patroni.events import newest_events
 from keyplan.apps.patroni.layout import BindingKey, Broker, MemberKey
+from keyplan.apps.patroni.logins import logins_made_at
 from keyplan.apps.patroni.readable import readable, readable_of
+from keyplan.apps.patroni.records import InstanceState
 from keyplan.layout import Binding
 from keyplan.server import LayoutReport, ReportCell, ReportFact, ReportSection, ReportTable
 
@@ -73,8 +75,10 @@ def _facts(broker: Broker, view: ClusterView, now: float) -> Iterator[ReportFact
         is_bad = view.operation.endswith("failed")
         yield ReportFact("last operation", ReportCell(text, is_bad=is_bad, record=("operations", view.instance)))
     state = readable_of(broker.instances, view.instance)
-    if state is not None and state.created_at:
-        yield ReportFact("passwords of the cluster", ReportCell(_age(now - state.created_at)))
+    if view.archive is not None:
+        yield ReportFact("backups", ReportCell(view.archive.text, is_bad=not view.archive.is_well))
+    if state is not None and (ages := _ages_of_logins(state, now)):
+        yield ReportFact("passwords of the cluster", ReportCell(ages))
     oldest = _oldest_binding(broker, view.instance)
     if oldest is not None:
         key, made_at = oldest
@@ -84,8 +88,20 @@ def _facts(broker: Broker, view: ClusterView, now: float) -> Iterator[ReportFact
 
 
 def _oldest_binding(broker: Broker, instance: str) -> tuple[BindingKey, float] | None:
-    found = [(key, record.created_at) for key, record in readable(broker.bindings.rows(instance)) if record.created_at]
-    return min(found, key=lambda one: one[1], default=None)
+    found = [(key, record.rotated_at or record.created_at) for key, record in readable(broker.bindings.rows(instance))]
+    return min((one for one in found if one[1]), key=lambda one: one[1], default=None)
+
+
+def _ages_of_logins(state: InstanceState, now: float) -> str:
+    """Return how old the passwords of a cluster's own programs are, the oldest first, with whose they are where they differ."""
+    kinds: dict[str, list[str]] = {}
+    for kind, made_at in sorted(logins_made_at(state).items(), key=lambda one: one[1]):
+        # Why: nobody told how old the passwords of a cluster were that was adopted.
+        least = "at least " if state.adopted_at and kind not in state.rotated_at else ""
+        kinds.setdefault(f"{least}{_age(now - made_at)}", []).append(kind)
+    if len(kinds) <= 1:
+        return "".join(kinds)
+    return "; ".join(f"{', '.join(names)} {age}" for age, names in kinds.items())
 
 
 def _age(seconds: float) -> str:

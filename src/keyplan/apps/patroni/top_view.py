@@ -40,6 +40,8 @@ def lines_of(views: Sequence[ClusterView], *, now: float, width: int = 0, height
         lines.append(_cluster_line(view))
         if view.operation.endswith("in-progress"):
             lines.append(Line(f"{_INDENT}{view.operation.partition(' ')[0]}: {view.message}", "busy"))
+        if view.archive is not None:
+            lines.append(Line(f"{_INDENT}{view.archive.text}", "" if view.archive.is_well else "bad"))
         for node, row in zip(view.nodes, members, strict=True):
             lines.append(Line(_INDENT + _spelled(row, columns), "" if _is_well(node) else "bad"))
         lines += [Line(f"{_INDENT}cannot be read: {record}", "bad") for record in view.damaged]

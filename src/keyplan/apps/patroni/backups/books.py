@@ -7,7 +7,16 @@ from keyplan.apps.patroni.layout import BookKey, Broker, NodeKey, OrderKey
 from keyplan.apps.patroni.records import NodeReport
 from keyplan.apps.patroni.refusals import RefusedError
 
-__all__ = ["chosen_backup", "leaders_report", "newest_book", "shown_time", "sound_backups"]
+__all__ = [
+    "chosen_backup",
+    "is_refuted",
+    "is_verified",
+    "last_verified",
+    "leaders_report",
+    "newest_book",
+    "shown_time",
+    "sound_backups",
+]
 
 
 def newest_book(broker: Broker, instance: str) -> BackupBook | None:
@@ -20,7 +29,10 @@ def newest_book(broker: Broker, instance: str) -> BackupBook | None:
 
 
 def chosen_backup(book: BackupBook, target: datetime | None) -> Backup:
-    """Return the backup to begin from: the newest that had ended by then. Raises RefusedError (400) where there is none."""
+    """Return the backup to begin from: the newest that had ended by then. Raises RefusedError (400) where there is none.
+
+    One that its verification has refuted is the last choice: an older one and more of the log come to the same.
+    """
     sound = sound_backups(book)
     if not sound:
         raise RefusedError(400, "there is no backup to begin from")
@@ -28,12 +40,29 @@ def chosen_backup(book: BackupBook, target: datetime | None) -> Backup:
     by_then = [each for each in sound if target is None or each.ended_at + 1 <= target.timestamp()]
     if not by_then:
         raise RefusedError(400, f"the oldest backup ended at {shown_time(sound[0].ended_at + 1)}; give a later time")
-    return by_then[-1]
+    return max(by_then, key=lambda each: (not is_refuted(book, each), each.ended_at))
 
 
 def sound_backups(book: BackupBook) -> list[Backup]:
     """Return the backups that can be restored, the oldest first: those whose pages were whole."""
     return [backup for backup in book.backups if not backup.has_errors]
+
+
+def is_verified(book: BackupBook, backup: Backup) -> bool:
+    """Whether an instance was made of a backup, and answered."""
+    found = book.verifications.get(backup.label)
+    return found is not None and not found.problem
+
+
+def is_refuted(book: BackupBook, backup: Backup) -> bool:
+    """Whether no instance could be made of a backup when it was last tried."""
+    found = book.verifications.get(backup.label)
+    return found is not None and bool(found.problem)
+
+
+def last_verified(book: BackupBook) -> Backup | None:
+    """Return the newest backup that an instance was made of; None where there is none any more."""
+    return next((backup for backup in reversed(sound_backups(book)) if is_verified(book, backup)), None)
 
 
 def shown_time(seconds: float) -> str:

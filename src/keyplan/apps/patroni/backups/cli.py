@@ -9,8 +9,8 @@ import typer
 
 from keyplan.apps.patroni.backups.books import newest_book, shown_time
 from keyplan.apps.patroni.backups.plans import BackupKind, BackupPlans
-from keyplan.apps.patroni.backups.records import Backup, BackupPolicy, Repository, S3Store
-from keyplan.apps.patroni.backups.view import archive_text
+from keyplan.apps.patroni.backups.records import Backup, BackupBook, BackupPolicy, Repository, S3Store
+from keyplan.apps.patroni.backups.view import archive_view
 from keyplan.apps.patroni.cli_actions import ActionOptions, begin_and_follow
 from keyplan.apps.patroni.layout import Broker
 from keyplan.cli import (
@@ -37,6 +37,7 @@ def add_backups(app: typer.Typer) -> None:
     for name, command in (
         ("archive", _archive),
         ("backup", _back_up),
+        ("verify-backup", _verify),
         ("backups", _list),
         ("restore", _restore),
     ):
@@ -70,6 +71,9 @@ class _PolicyOptions(NamedTuple):
     archive_seconds: Annotated[
         int, typer.Option("--archive-seconds", metavar="N", help="What is written is archived after so long.")
     ] = 60
+    verify_every: Annotated[
+        int, typer.Option("--verify-every", metavar="N", help="Each Nth backup is verified; 1: every one, 0: none.")
+    ] = 7
 
     def policy(self) -> BackupPolicy:
         """Return what they say. Raises InvalidInputError."""
@@ -94,6 +98,7 @@ class _PolicyOptions(NamedTuple):
                 every_hours=self.every_hours,
                 full_every_hours=self.full_every_hours,
                 archive_seconds=self.archive_seconds,
+                verify_every=self.verify_every,
             )
             # Why back and forth: bounds are looked at when a record is read.
             return msgspec.convert(msgspec.to_builtins(made), BackupPolicy)
@@ -135,6 +140,23 @@ def _back_up(
         instance,
         options,
         lambda store: BackupPlans(store, SYSTEM_CLOCK).back_up(instance, _KINDS[kind], is_trial=options.is_trial),
+    )
+
+
+@spread
+def _verify(
+    instance: _Instance,
+    options: ActionOptions,
+    label: Annotated[
+        str,
+        typer.Option("--backup", metavar="BACKUP", help="Which, as `backups` lists it; the last without it."),
+    ] = "",
+) -> None:
+    """Verify a backup: restore it on a cell of the cluster's, ask each of its databases, and remove what was restored."""
+    begin_and_follow(
+        instance,
+        options,
+        lambda store: BackupPlans(store, SYSTEM_CLOCK).verify(instance, label, is_trial=options.is_trial),
     )
 
 
@@ -182,14 +204,22 @@ def _list(
         book = newest_book(broker, instance)
         if book is None:
             raise InvalidInputError(source=instance, problem="nothing is known of backups of it")
-        text = archive_text(broker, instance, book.archive, SYSTEM_CLOCK.wall())
+        text = archive_view(broker, instance, book.archive, SYSTEM_CLOCK.wall()).text
     if as_json:
-        print_json({"backups": msgspec.to_builtins(book.backups), "stanza": book.archive.stanza, "archive": text})
+        told = {"backups": book.backups, "verifications": book.verifications}
+        print_json({**msgspec.to_builtins(told), "stanza": book.archive.stanza, "archive": text})
         return
-    print_grid(["backup", "kind", "ended", "bytes", "stored", "state"], [_row(backup) for backup in book.backups])
+    print_grid(["backup", "kind", "ended", "bytes", "stored", "state"], [_row(book, backup) for backup in book.backups])
     print_hint(f"as of {shown_time(book.looked_at)}; {text}" if book.looked_at else text)
 
 
-def _row(backup: Backup) -> list[str]:
+def _row(book: BackupBook, backup: Backup) -> list[str]:
     sizes = [str(backup.size_bytes), str(backup.stored_bytes)]
-    return [backup.label, backup.kind, shown_time(backup.ended_at), *sizes, "damaged" if backup.has_errors else "sound"]
+    found = book.verifications.get(backup.label)
+    if backup.has_errors:
+        state = "damaged"
+    elif found is None:
+        state = "not verified"
+    else:
+        state = f"not restored: {found.problem}" if found.problem else f"verified {shown_time(found.verified_at)}"
+    return [backup.label, backup.kind, shown_time(backup.ended_at), *sizes, state]

@@ -4,20 +4,15 @@ An agent that ends leaves no process of these behind, but where it is killed. Th
 has been done, and goes on.
 """
 
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Event, Lock
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
-from keyplan.apps.patroni.backups.archive import ARCHIVE_FILE, PASSWORD_FILE
-from keyplan.apps.patroni.backups.records import Backup, NodeTask, TaskAnswer
+from keyplan.apps.patroni.backups.node_programs import NodePrograms, PgBackRest, TaskFailedError, TaskProcesses
+from keyplan.apps.patroni.backups.records import NodeTask, TaskAnswer
+from keyplan.apps.patroni.backups.verification import problem_of, remove_scratch
 from keyplan.apps.patroni.layout import Broker, OrderKey
 from keyplan.apps.patroni.logs import LOGGER
-from keyplan.apps.patroni.node_host import as_user
 from keyplan.apps.patroni.node_process import Node
 from keyplan.apps.patroni.readable import readable
 from keyplan.engine import SYSTEM_CLOCK, Clock
@@ -28,17 +23,6 @@ __all__ = ["NodeTasks"]
 _LOOK_SECONDS: Final = 1.0
 _PARALLEL: Final = 4
 """Why so few: each reads whole databases of this machine, on which PostgreSQL answers meanwhile."""
-_LOCK_HELD: Final = 50
-"""pgBackRest's exit code where another one of the same stanza works."""
-_AGAIN_SECONDS: Final = 2.0
-_END_SECONDS: Final = 10.0
-_TEXT_MAX: Final = 500
-_MARK: Final = "keyplan"
-"""The annotation by which a backup is found that a task has made."""
-
-
-class _FailedError(Exception):
-    """A task cannot be done. The text is for people; pgBackRest leaves keys out of what it says."""
 
 
 class NodeTasks:
@@ -50,9 +34,8 @@ class NodeTasks:
         self._clock = clock
         self._look_at = 0.0
         self._work: dict[str, tuple[str, Future[TaskAnswer]]] = {}
-        self._stop = Event()
-        self._lock = Lock()
-        self._running: set[subprocess.Popen[bytes]] = set()
+        self._sweeps: dict[str, Future[None]] = {}
+        self._processes = TaskProcesses()
         self._executor = ThreadPoolExecutor(_PARALLEL, thread_name_prefix="patroni-task")
 
     def attend(self, nodes: Mapping[str, Node]) -> None:
@@ -64,6 +47,9 @@ class NodeTasks:
         tasks = {key.node: task for key, task in readable(self._broker.tasks.rows(self._cell))}
         for name in [name for name in self._work if name not in tasks and self._work[name][1].done()]:
             del self._work[name]
+        for name in nodes.keys() - self._sweeps.keys():
+            # Why once: what an agent has left that was killed lies there since before this one.
+            self._sweeps[name] = self._executor.submit(remove_scratch, nodes[name])
         for name, task in tasks.items():
             self._follow(name, task, nodes.get(name))
 
@@ -74,7 +60,7 @@ class NodeTasks:
             return
         at_work = self._work.get(name)
         if at_work is None:
-            if node is None or node.plan.archive != task.archive:
+            if node is None or node.plan.archive != task.archive or not self._sweeps[name].done():
                 # Why not failed: the order that brings the node, or tells it of this archive, may be read a moment later.
                 return
             LOGGER.info("node %s: %s %s", name, task.kind, task.wanted)
@@ -83,60 +69,36 @@ class NodeTasks:
         elif at_work[1].done():
             del self._work[name]
             # Why only its own: what was done for a task that is no longer wanted answers nothing.
-            if at_work[0] == task.id and not self._stop.is_set():
+            if at_work[0] == task.id and not self._processes.is_closed:
                 found = _answer_of(task, at_work[1])
                 LOGGER.info("node %s: %s %s is %s %s", name, task.kind, task.wanted, found.state, found.message)
                 self._broker.task_answers.put(key, found)
 
     def close(self) -> None:
         """End what is done, pgBackRest in order. The next agent does it again, as far as it is not done."""
-        self._stop.set()
-        with self._lock:
-            for process in self._running:
-                process.terminate()
+        self._processes.close()
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     # ---- in threads -----------------------------------------------------------------------------------------------------
 
     def _done(self, task: NodeTask, node: Node) -> TaskAnswer:
+        program = PgBackRest(NodePrograms(self._processes, node), task.archive.stanza)
+        answer, began = TaskAnswer(id=task.id, state="done"), self._clock.monotonic()
         try:
-            if task.kind != "backup":
-                raise _FailedError(f"this cell knows no {task.kind}: it is older than the broker")
-            backups = self._back_up(task, _PgBackRest(self, node, task.archive.stanza))
-        except _FailedError as error:
+            if task.kind == "backup":
+                program.back_up(task.wanted, task.id)
+                answer.backups = program.backups()
+            elif task.kind == "verify":
+                backup = next((one for one in program.backups() if one.label == task.wanted), None)
+                if backup is None:
+                    raise TaskFailedError(f"there is no backup {task.wanted} any more")
+                answer.problem = problem_of(program, backup)
+            else:
+                raise TaskFailedError(f"this cell knows no {task.kind}: it is older than the broker")
+        except TaskFailedError as error:
             return TaskAnswer(id=task.id, state="failed", message=str(error))
-        return TaskAnswer(id=task.id, state="done", backups=backups)
-
-    def _back_up(self, task: NodeTask, program: "_PgBackRest") -> list[Backup]:
-        program.run("stanza-create")
-        if not any(mark == task.id for _, mark in program.backups()):
-            program.run("backup", f"--type={task.wanted}", f"--annotation={_MARK}={task.id}")
-        return [backup for backup, _ in program.backups()]
-
-    def run(self, command: list[str], environment: Mapping[str, str]) -> tuple[int, bytes, bytes]:
-        """Run a program, and return its exit code and what it printed. Raises _FailedError where the agent ends."""
-        # Why files: a pipe would end what goes on when the agent is killed.
-        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-            with self._lock:
-                if self._stop.is_set():
-                    raise _FailedError("the agent ends")
-                process = subprocess.Popen(  # noqa: S603  # Why: the words are this package's own.
-                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=dict(environment), cwd="/"
-                )
-                self._running.add(process)
-            try:
-                code = process.wait()
-            finally:
-                with self._lock:
-                    self._running.discard(process)
-            output.seek(0)
-            errors.seek(0)
-            return code, output.read(), errors.read()
-
-    def pause(self) -> None:
-        """Wait before something is tried again. Raises _FailedError where the agent ends."""
-        if self._stop.wait(_AGAIN_SECONDS):
-            raise _FailedError("the agent ends")
+        answer.seconds = self._clock.monotonic() - began
+        return answer
 
 
 def _answer_of(task: NodeTask, ended: Future[TaskAnswer]) -> TaskAnswer:
@@ -145,56 +107,3 @@ def _answer_of(task: NodeTask, ended: Future[TaskAnswer]) -> TaskAnswer:
         return ended.result()
     LOGGER.error("%s: %s", task.kind, error, exc_info=error)
     return TaskAnswer(id=task.id, state="failed", message=f"{type(error).__name__}; see the log of the cell")
-
-
-class _PgBackRest:
-    """pgBackRest on one node, as the node's user."""
-
-    def __init__(self, tasks: NodeTasks, node: Node, stanza: str) -> None:
-        self._tasks = tasks
-        self._node = node
-        self._words = ["pgbackrest", f"--config={node.folder / ARCHIVE_FILE}", f"--stanza={stanza}"]
-
-    def run(self, *words: str) -> bytes:
-        """Return what it prints. Raises _FailedError. Another one at the same stanza is waited for."""
-        host, folder, plan = self._node.host, self._node.folder, self._node.plan
-        command = as_user(host.user, *self._words, *words)
-        environment = {
-            **host.environment(folder / "home"),
-            # Why so: pgBackRest knows sockets alone, and PostgreSQL has none here. What it does not say, libpq asks these for.
-            "PGHOST": plan.address,
-            "PGPASSFILE": str(folder / PASSWORD_FILE),
-        }
-        while True:
-            code, printed, errors = self._tasks.run(command, environment)
-            if code == 0:
-                return printed
-            if code != _LOCK_HELD:
-                lines = errors.decode(errors="replace").strip() or f"it ended with {code}"
-                raise _FailedError(f"pgbackrest {words[0]}: {lines[-_TEXT_MAX:]}")
-            self._tasks.pause()
-
-    def backups(self) -> list[tuple[Backup, str]]:
-        """Return all that there are, the oldest first, each with the task that it was made for."""
-        try:
-            return [
-                (_backup(one), one.get("annotation", {}).get(_MARK, ""))
-                for stanza in msgspec.json.decode(self.run("info", "--output=json"))
-                for one in stanza["backup"]
-            ]
-        except (msgspec.MsgspecError, LookupError, TypeError, ValueError, RecursionError) as error:
-            raise _FailedError(f"pgbackrest info: what it tells cannot be read: {type(error).__name__}") from error
-
-
-def _backup(told: Mapping[str, Any]) -> Backup:
-    return Backup(
-        label=told["label"],
-        kind=told["type"],
-        began_at=float(told["timestamp"]["start"]),
-        ended_at=float(told["timestamp"]["stop"]),
-        size_bytes=told["info"]["size"],
-        stored_bytes=told["info"]["repository"]["delta"],
-        first_wal=told["archive"]["start"] or "",
-        last_wal=told["archive"]["stop"] or "",
-        has_errors=bool(told.get("error")),
-    )

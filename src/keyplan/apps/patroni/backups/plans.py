@@ -19,7 +19,7 @@ from keyplan.apps.patroni.backups.records import (
 from keyplan.apps.patroni.clusters import outside_nodes
 from keyplan.apps.patroni.dynamic_configuration import is_on
 from keyplan.apps.patroni.events import EventLog
-from keyplan.apps.patroni.layout import Broker
+from keyplan.apps.patroni.layout import BookKey, Broker
 from keyplan.apps.patroni.operations import (
     IN_PROGRESS,
     new_operation,
@@ -91,6 +91,20 @@ class BackupPlans:
                 raise RefusedError(422, "the instance has no archive; `keyplan patroni archive` gives it one")
             _leader(broker, instance)
             return self._operation("backup", [Step(kind="back_up", target=kind)], state)
+
+        return self._begin(instance, planned, is_trial=is_trial)
+
+    def verify(self, instance: str, label: str = "", *, is_trial: bool = False) -> Operation:
+        """Verify a backup: restore it beside a node, ask it, and remove it. Without a label it is the newest sound one."""
+
+        def planned(broker: Broker, state: InstanceState) -> Operation:
+            if state.archive is None:
+                raise RefusedError(422, "the instance has no archive; `keyplan patroni archive` gives it one")
+            book = broker.backup_books.get(BookKey(instance, state.archive.stanza))
+            found = [backup.label for backup in book.backups if label in {"", backup.label}] if book is not None else []
+            if not found:
+                raise RefusedError(400, f"there is no backup {label}".rstrip())
+            return self._operation("verify-backup", [Step(kind="verify_backup", target=found[-1])], state)
 
         return self._begin(instance, planned, is_trial=is_trial)
 

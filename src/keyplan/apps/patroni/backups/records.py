@@ -18,6 +18,7 @@ __all__ = [
     "Repository",
     "S3Store",
     "TaskAnswer",
+    "Verification",
     "new_archive",
 ]
 
@@ -64,7 +65,8 @@ class BackupPolicy(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
 
     `keep` full backups are kept, with the log from the oldest of them on. One is made every `every_hours`, or with 0 when
     somebody asks; a full one when the last of these is `full_every_hours` old, and otherwise what has changed since the last.
-    Where somebody writes, the log is archived at least every `archive_seconds`.
+    Where somebody writes, the log is archived at least every `archive_seconds`. Each `verify_every`th is verified: 1 is every
+    one, 0 those that somebody asks for.
     """
 
     schema_name: ClassVar[str] = "BrokerBackupPolicy"
@@ -73,6 +75,7 @@ class BackupPolicy(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
     every_hours: Annotated[float, Meta(ge=0, le=8_784)] = 24.0
     full_every_hours: Annotated[float, Meta(ge=0, le=8_784)] = 168.0
     archive_seconds: Annotated[int, Meta(ge=1, le=86_400)] = 60
+    verify_every: Annotated[int, Meta(ge=0, le=1_000)] = 7
 
 
 class Archive(Struct, kw_only=True, frozen=True):
@@ -133,10 +136,22 @@ class Backup(Struct, kw_only=True):
     has_errors: bool = False
 
 
+class Verification(Struct, kw_only=True):
+    """That an instance was made of a backup, and asked, until `verified_at`, in seconds of Unix time; it took `seconds`.
+
+    `problem` is why it could not be made, or did not answer; empty: it did.
+    """
+
+    verified_at: float
+    seconds: float = 0.0
+    problem: str = ""
+
+
 class BackupBook(Struct, kw_only=True):
     """The backups of one archive as they were found at `looked_at`. It outlives its instance, as they do.
 
-    `service_id`, `plan_id` and `node_count` are what the instance was.
+    `service_id`, `plan_id` and `node_count` are what the instance was. `verifications` are each backup's last, by its label.
+    `unverified` is how many were made since one was verified.
     """
 
     archive: Archive
@@ -144,11 +159,13 @@ class BackupBook(Struct, kw_only=True):
     plan_id: str = ""
     node_count: int = 0
     backups: list[Backup] = field(default_factory=list)
+    verifications: dict[str, Verification] = field(default_factory=dict)
+    unverified: int = 0
     looked_at: float = 0.0
 
 
 class NodeTask(Struct, kw_only=True):
-    """What a cell is to do for a node's backups: `backup` makes one of the kind `wanted`."""
+    """What a cell is to do for a node's backups: `backup` makes one of the kind `wanted`, `verify` tries that label."""
 
     id: str
     kind: str
@@ -157,9 +174,15 @@ class NodeTask(Struct, kw_only=True):
 
 
 class TaskAnswer(Struct, kw_only=True):
-    """What became of a task: `state` is `running`, `done` or `failed`. `backups` are those that there are then."""
+    """What became of a task: `state` is `running`, `done` or `failed`, after so many `seconds`.
+
+    Of a backup, `backups` are those that there are then. Of a verification, `problem` is what is wrong with the backup; it has
+    failed where nobody could find out.
+    """
 
     id: str
     state: str = "running"
     message: str = ""
+    problem: str = ""
+    seconds: float = 0.0
     backups: list[Backup] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """Backups by the clock: what each instance's policy asks for, and when the last one was made, say whether one is due."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Literal
 
 from keyplan.apps.patroni.backups.books import newest_book, sound_backups
 from keyplan.apps.patroni.backups.plans import BackupKind, BackupPlans
@@ -16,7 +16,7 @@ from keyplan.engine import Clock
 from keyplan.errors import ConflictError, CorruptionError
 from keyplan.store import Store
 
-__all__ = ["BackupSchedule", "due_kind"]
+__all__ = ["BackupSchedule", "due_kind", "is_verification_due"]
 
 _HOUR: Final = 3_600.0
 _AGAIN_SECONDS: Final = 600.0
@@ -36,7 +36,10 @@ class BackupSchedule:
         begun: list[str] = []
         for instance, kind in list(self._due()):
             try:
-                self._plans.back_up(instance, kind)
+                if kind == "verify":
+                    self._plans.verify(instance)
+                else:
+                    self._plans.back_up(instance, kind)
             except RefusedError as error:
                 LOGGER.info("the backup of %s waits: %s", instance, error.description)
             except (CorruptionError, ConflictError) as error:
@@ -45,7 +48,7 @@ class BackupSchedule:
                 begun.append(instance)
         return begun
 
-    def _due(self) -> Iterator[tuple[str, BackupKind]]:
+    def _due(self) -> Iterator[tuple[str, BackupKind | Literal["verify"]]]:
         now = self._clock.wall()
         with self._store.snapshot() as pinned:
             broker = Broker(pinned)
@@ -61,13 +64,24 @@ class BackupSchedule:
                     kind = due_kind(state.archive.policy, book, now)
                     if kind is not None:
                         yield instance, kind
+                    elif is_verification_due(state.archive.policy, book):
+                        yield instance, "verify"
 
 
 def _is_hindered(operation: Operation | None, now: float) -> bool:
-    """Whether something goes on with the instance, or the last backup failed a moment ago."""
+    """Whether something goes on with the instance, or the last backup or verification failed a moment ago."""
     if operation is None or operation.status == IN_PROGRESS:
         return True
-    return operation.kind == "backup" and operation.status == "failed" and now - operation.ended_at < _AGAIN_SECONDS
+    is_ours = operation.kind in {"backup", "verify-backup"}
+    return is_ours and operation.status == "failed" and now - operation.ended_at < _AGAIN_SECONDS
+
+
+def is_verification_due(policy: BackupPolicy, book: BackupBook) -> bool:
+    """Whether the newest backup is to be verified: so many were made since one was, and it was not tried yet."""
+    sound = sound_backups(book)
+    if not policy.verify_every or not sound or sound[-1].label in book.verifications:
+        return False
+    return book.unverified >= policy.verify_every
 
 
 def due_kind(policy: BackupPolicy, book: BackupBook, now: float) -> BackupKind | None:

@@ -12,7 +12,7 @@ import psycopg
 
 from keyplan.apps.patroni.backups.books import leaders_report
 from keyplan.apps.patroni.backups.log_switch import switch_log
-from keyplan.apps.patroni.backups.records import Archive, BackupBook, NodeTask, TaskAnswer
+from keyplan.apps.patroni.backups.records import Archive, BackupBook, NodeTask, TaskAnswer, Verification
 from keyplan.apps.patroni.clusters import RUNNING, leader_of
 from keyplan.apps.patroni.layout import BookKey, Broker, NodeKey, OrderKey
 from keyplan.apps.patroni.operation_progress import OperationProgress, StepFailedError
@@ -42,6 +42,7 @@ class BackupSteps:
         self.steps: Final[Mapping[str, Callable[[Step], None]]] = {
             "equip": self._equip,
             "back_up": self._back_up,
+            "verify_backup": self._verify,
             "flush": self._flush,
             "allocate": self._allocate,
             "wait_recovered": self._wait_recovered,
@@ -85,26 +86,54 @@ class BackupSteps:
     def _back_up(self, step: Step) -> None:
         for _ in range(_TRIES):
             if not step.mark:
-                self._order_backup(step)
+                self._progress.until(self._missing_leader, self._progress.waits.step_seconds_max)
+                step.node = self._latest.leaders.get(self._instance) or ""
+                self._order(step, "backup")
             answer = self._answer(step)
             if answer.state == "done":
                 self._progress.complete(partial(self._noted, step, answer))
                 return
-            self._progress.commit(lambda broker, _operation: self._forget_task(broker, step))
+            # Why forgotten: whoever leads now is asked.
+            self._progress.commit(partial(self._forget_answer, step))
             if self._latest.leaders.get(self._instance) == step.node:
                 raise StepFailedError(answer.message)
-            step.mark = ""  # Why: whoever leads now is asked.
         raise StepFailedError(f"the leader has changed {_TRIES} times meanwhile")
 
-    def _order_backup(self, step: Step) -> None:
-        """Order a backup of the cell whose node leads, and note by which name."""
+    def _verify(self, step: Step) -> None:
+        """Have one node after the other try the backup, until one has found out what it is good for."""
+        reasons: dict[str, str] = {}
+        while True:
+            if not step.mark:
+                node = next((name for name in self._nodes_to_verify() if name not in reasons), None)
+                if node is None:
+                    raise StepFailedError("; ".join(reasons.values()) or "no cell of a node is alive")
+                step.node = node
+                self._order(step, "verify")
+            answer = self._answer(step)
+            if answer.state == "done":
+                break
+            reasons[step.node] = f"{step.node}: {answer.message}"
+            self._progress.commit(partial(self._forget_answer, step))
+        if answer.problem:
+            # Why no complete step: the operation has failed, whoever ends it.
+            self._progress.commit(partial(self._verified, step, answer))
+            raise StepFailedError(f"backup {step.target}: {answer.problem}")
+        self._progress.complete(lambda broker: self._verified(step, answer, broker))
+
+    def _nodes_to_verify(self) -> list[str]:
+        """Return the nodes that may try a backup, the leader last: it has enough to do."""
+        leader = self._latest.leaders.get(self._instance)
+        placed = [(key.node, cell) for key, cell in self._latest.nodes.list(self._instance)]
+        alive = [node for node, cell in placed if self._latest.cells.exists(cell)]
+        return sorted(alive, key=lambda node: (node == leader, node))
+
+    def _order(self, step: Step, kind: str) -> None:
+        """Order a task of the cell of the step's node, and note by which name."""
         archive = self._latest.instances.require(self._instance).archive
         if archive is None:
             raise StepFailedError("the instance has no archive")
-        self._progress.until(self._missing_leader, self._progress.waits.step_seconds_max)
-        step.node = self._latest.leaders.get(self._instance) or ""
         step.mark = f"{archive.stanza}-{secrets.token_hex(_DIGITS)}"
-        task = NodeTask(id=step.mark, kind="backup", archive=archive, wanted=step.target)
+        task = NodeTask(id=step.mark, kind=kind, archive=archive, wanted=step.target)
 
         def ordered(broker: Broker, operation: Operation) -> None:
             operation.steps[operation.completed_steps] = step
@@ -140,10 +169,35 @@ class BackupSteps:
         state = broker.instances.require(self._instance)
         if state.archive is not None:
             book = _put_book(broker, self._instance, state, state.archive)
+            former = {backup.label for backup in book.backups}
+            book.unverified += sum(backup.label not in former for backup in answer.backups)
             book.backups = answer.backups
+            there = {backup.label for backup in answer.backups}
+            book.verifications = {label: each for label, each in book.verifications.items() if label in there}
             book.looked_at = self._progress.clock.wall()
             broker.backup_books.put(BookKey(self._instance, state.archive.stanza), book)
         self._forget_task(broker, step)
+
+    def _verified(self, step: Step, answer: TaskAnswer, broker: Broker, _operation: Operation | None = None) -> None:
+        state = broker.instances.require(self._instance)
+        if state.archive is not None:
+            book = _put_book(broker, self._instance, state, state.archive)
+            found = Verification(
+                verified_at=self._progress.clock.wall(), seconds=answer.seconds, problem=answer.problem
+            )
+            book.verifications[step.target] = found
+            if not answer.problem:
+                labels = [backup.label for backup in book.backups]
+                book.unverified = len(labels) - 1 - labels.index(step.target) if step.target in labels else 0
+            broker.backup_books.put(BookKey(self._instance, state.archive.stanza), book)
+        self._forget_task(broker, step)
+
+    def _forget_answer(self, step: Step, broker: Broker, operation: Operation) -> None:
+        """Forget a task that has failed, and that it was asked for."""
+        self._forget_task(broker, step)
+        step.mark = ""
+        operation.steps[operation.completed_steps] = step
+        broker.operations.put(self._instance, operation)
 
     def _forget_task(self, broker: Broker, step: Step) -> None:
         key = self._place(broker, step)

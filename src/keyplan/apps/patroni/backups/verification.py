@@ -1,0 +1,131 @@
+"""A backup is verified: restored into a scratch folder of a node, recovered until it is consistent, asked, and removed.
+
+    NODE/home/verification/data          the restored data
+    NODE/home/verification/tablespaces   what the cluster has elsewhere
+
+The scratch instance is PostgreSQL without a postmaster: one process, which reads its statements from a file. So it has no port,
+no socket and nobody who could log in, and ends by itself where its agent is killed. Everything is done as the node's user.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from keyplan.apps.patroni.backups.node_programs import TEXT_MAX, NodePrograms, PgBackRest, TaskFailedError
+from keyplan.apps.patroni.backups.records import Backup
+from keyplan.apps.patroni.node_host import as_user
+from keyplan.apps.patroni.node_process import Node
+
+__all__ = ["problem_of", "remove_scratch"]
+
+_FOLDER: Final = "verification"
+_DATABASES_MAX: Final = 1_000
+"""Why: each takes some tenths of a second; a cluster of more has shown enough by then."""
+_MARGIN: Final = 0.1
+_SPARE_BYTES: Final = 256 << 20
+"""What a node keeps for itself. Why: PostgreSQL stops where its disk is full, and it runs on this one."""
+_SETTINGS: Final = {
+    # Why no file of the cluster's: it may name a target of a recovery of its own, and what is outside of its data.
+    "config_file": "/dev/null",
+    "archive_mode": "off",
+    "recovery_target": "immediate",
+    "recovery_target_action": "promote",
+    # Why: what the archive has of later histories is not the backup's.
+    "recovery_target_timeline": "current",
+    "shared_buffers": "32MB",
+    "dynamic_shared_memory_type": "mmap",
+    "huge_pages": "off",
+    "logging_collector": "off",
+    "log_destination": "stderr",
+}
+_LIST: Final = "SELECT 'is ' || encode(convert_to(datname, 'UTF8'), 'hex') AS found FROM pg_database WHERE datallowconn"
+_COUNT: Final = "SELECT 'has ' || count(*) AS found FROM pg_class"
+_FOUND: Final = re.compile(rb'found = "(is|has) ([0-9a-f]+)"')
+
+
+class _BadBackupError(Exception):
+    """Nothing can be made of the backup. The text says why."""
+
+
+def problem_of(program: PgBackRest, backup: Backup) -> str:
+    """Make an instance of a backup, ask each of its databases, and remove it. Return what is wrong; empty: nothing.
+
+    Raises TaskFailedError where it could not be tried.
+    """
+    node = program.programs.node
+    remove_scratch(node)
+    _require_room(node.folder / "home", backup)
+    try:
+        _restore(program, backup)
+        _ask(program)
+    except _BadBackupError as error:
+        return str(error)[-TEXT_MAX:]
+    finally:
+        remove_scratch(node)
+    return ""
+
+
+def remove_scratch(node: Node) -> None:
+    """Remove what a verification has left, also that of an agent that was killed."""
+    folder = _folder(node)
+    if os.path.lexists(folder):
+        command = as_user(node.host.user, "/bin/rm", "-rf", "--", str(folder))
+        subprocess.run(command, check=False, stderr=subprocess.DEVNULL)  # noqa: S603  # Why: the folder is ours.
+
+
+def _folder(node: Node) -> Path:
+    return node.folder / "home" / _FOLDER
+
+
+def _require_room(home: Path, backup: Backup) -> None:
+    found = os.statvfs(home)
+    free, needed = found.f_bavail * found.f_frsize, int(backup.size_bytes * (1 + _MARGIN)) + _SPARE_BYTES
+    if free < needed:
+        raise TaskFailedError(f"there is no room to restore it: {needed} bytes are needed, and {free} are free")
+
+
+def _restore(program: PgBackRest, backup: Backup) -> None:
+    folder, programs = _folder(program.programs.node), program.programs
+    data, tablespaces = str(folder / "data"), str(folder / "tablespaces")
+    _done(programs, "mkdir", "-m", "700", str(folder), data, tablespaces)
+    result = program.tried(
+        *("restore", f"--set={backup.label}", "--type=none"),
+        *(f"--pg1-path={data}", f"--tablespace-map-all={tablespaces}"),
+    )
+    if result.code:
+        raise _BadBackupError(f"pgbackrest restore: {result.problem}")
+    _done(programs, "rm", "-f", "--", f"{data}/postgresql.auto.conf")
+    _done(programs, "touch", f"{data}/recovery.signal")
+
+
+def _done(programs: NodePrograms, *command: str) -> None:
+    result = programs.run(*command)
+    if result.code:
+        raise TaskFailedError(f"{command[0]}: {result.problem}")
+
+
+def _ask(program: PgBackRest) -> None:
+    names = [bytes.fromhex(word.decode()).decode() for word in _answers(program, "template1", _LIST)]
+    for name in names[:_DATABASES_MAX]:
+        _answers(program, name, _COUNT)
+
+
+def _answers(program: PgBackRest, database: str, statement: str) -> list[bytes]:
+    """Return what PostgreSQL answers to a statement. Raises _BadBackupError where it does not."""
+    node = program.programs.node
+    data = _folder(node) / "data"
+    fetch = shlex.join([*program.words, f"--pg1-path={data}", "archive-get"])
+    settings = {**_SETTINGS, "restore_command": f'{fetch} %f "%p"'}
+    words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    result = program.programs.run(
+        *(str(node.host.programs_for(node.data_version) / "postgres"), "--single", "-F", "-D", str(data)),
+        *(*words, "--", database),
+        given=f"{statement}\n".encode(),
+    )
+    found = [word for _, word in _FOUND.findall(result.output)]
+    if result.code or not found:
+        raise _BadBackupError(f"PostgreSQL: {result.problem}")
+    return found
