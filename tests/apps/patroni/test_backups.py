@@ -12,9 +12,16 @@ from msgspec.structs import replace
 from keyplan.apps.patroni import BookKey, NodeKey, NodeOrder, NodeReport, Operation, OrderKey, Step
 from keyplan.apps.patroni.backups.access_keys import read_access_keys
 from keyplan.apps.patroni.backups.archive import AccessKeys, archiving, pgbackrest_configuration, recovering
-from keyplan.apps.patroni.backups.archive_state import archive_state, is_failing, unsafe_since
+from keyplan.apps.patroni.backups.archive_state import (
+    ArchiveLook,
+    archive_state,
+    is_failing,
+    led_timeline,
+    unsafe_since,
+)
 from keyplan.apps.patroni.backups.books import chosen_backup
 from keyplan.apps.patroni.backups.cli import time_of
+from keyplan.apps.patroni.backups.log_gaps import whole_since
 from keyplan.apps.patroni.backups.plans import BackupPlans
 from keyplan.apps.patroni.backups.records import (
     Archive,
@@ -65,7 +72,7 @@ def segment(data: Path, name: str, made_at: float) -> None:
 def test_what_is_safe_is_told_by_when_the_last_archived_segment_was_complete(tmp_path: Path) -> None:
     segment(tmp_path, f"{FIRST}.done", 100)
     segment(tmp_path, f"{SECOND}.ready", 160)
-    segment(tmp_path, "00000002.history.ready", 10)
+    segment(tmp_path, f"{FIRST}.00000028.backup.ready", 10)
     found = archive_state(tmp_path, "f1-ab", None)
     assert found == ArchiveState(stanza="f1-ab", last_wal=FIRST, safe_until=100, waiting=1, waiting_since=160)
     # An archive that has caught up after hours has just archived something, and is no newer for that.
@@ -85,6 +92,64 @@ def test_a_standby_says_nothing_of_the_archive(tmp_path: Path) -> None:
     segment(tmp_path, f"{FIRST}.done", 100)
     (tmp_path / "standby.signal").touch()
     assert archive_state(tmp_path, "f1-ab", None) == ArchiveState(stanza="f1-ab")
+
+
+def test_who_came_to_lead_says_nothing_of_the_archive_before_somebody_has_looked_there(tmp_path: Path) -> None:
+    """PostgreSQL notes all that a standby receives as archived, whether its leader has archived it or died before."""
+    segment(tmp_path, f"{FIRST}.done", 100)
+    segment(tmp_path, "00000002.history.done", 130)
+    segment(tmp_path, f"00000002{SECOND[8:]}.ready", 160)
+    former = archive_state(tmp_path, "f1-ab", ArchiveState(stanza="f1-ab", last_wal=FIRST, safe_until=90))
+    assert former == ArchiveState(stanza="f1-ab", waiting=1, waiting_since=160)
+    for other in (ArchiveLook("f1-cd", 2, "x"), ArchiveLook("f1-ab", 3, "x")):
+        assert archive_state(tmp_path, "f1-ab", former, other).last_wal == ""
+    found = archive_state(tmp_path, "f1-ab", former, ArchiveLook("f1-ab", 2, SECOND[8:]))
+    assert (found.last_wal, found.safe_until, found.whole_since) == (FIRST, 100, SECOND[8:])
+    assert led_timeline(tmp_path) == 2
+    (tmp_path / "standby.signal").touch()
+    assert led_timeline(tmp_path) == 0
+
+
+def test_an_archive_is_whole_since_the_first_segment_behind_one_that_it_lacks() -> None:
+    def names(timeline: int, *numbers: int) -> list[str]:
+        return [f"{timeline:08X}{number // 256:08X}{number % 256:08X}" for number in numbers]
+
+    place = "{:08X}{:08X}".format
+    archived = [*names(1, 252, 253, 254, 255), *names(2, 258)]
+    assert whole_since(archived, names(1, 256), 2) == place(1, 2), "256 and 257 are in no archive"
+    assert whole_since([*archived, *names(1, 256, 257)], [], 2) == place(0, 252)
+    assert whole_since(names(1, 4, 5), names(1, 5), 2) == place(0, 4), "nothing of the timeline is archived yet"
+    assert whole_since(names(1, 4, 5), names(1, 5, 6), 2) == place(0, 7)
+    assert whole_since(names(1, 63, 64), [], 2, segment_bytes=64 * 2**20) == place(0, 63)
+    assert whole_since(names(3, 4), names(1, 4), 2) == place(0, 5), "the archive of a timeline that is not this one's"
+    assert whole_since([], [], 2) == place(0, 0)
+
+
+def test_a_backup_is_due_at_once_where_the_log_behind_the_last_one_has_a_gap(cluster: PaperCluster) -> None:
+    now = SYSTEM_CLOCK.wall()
+    last = replace(backup("x", now - 60), first_wal=FIRST, last_wal=FIRST)
+    archived(cluster, last)
+    key = BookKey("f1", ARCHIVE.stanza)
+    cluster.broker.backup_books.put(key, replace(cluster.broker.backup_books.require(key), looked_at=now))
+    schedule = BackupSchedule(cluster.store, SYSTEM_CLOCK)
+
+    def whole(since: str) -> None:
+        state = ArchiveState(stanza="f1-ab", last_wal=SECOND, safe_until=now - 5, whole_since=since)
+        report = NodeReport(instance="f1", state="running", archive=state)
+        cluster.broker.reports.put(OrderKey("cell-b", "b"), report, lease=cluster.lease)
+
+    whole(FIRST[8:])
+    assert schedule.begin_due() == []
+    (view,) = clusters(cluster.broker)
+    assert "in no archive" not in (view.archive.text if view.archive is not None else "")
+    whole(SECOND[8:])
+    (view,) = clusters(cluster.broker)
+    assert view.archive is not None
+    assert view.archive.lost_since == last.ended_at
+    assert "at most: a part of the log behind it is in no archive" in view.archive.text
+    assert "a leader died before its log was archived" in str(diagnose(cluster.store))
+    assert schedule.begin_due() == ["f1"]
+    assert words(cluster.broker.operations.require("f1")) == ["back_up incr"]
 
 
 def test_a_restore_loses_what_was_written_since_and_nothing_where_nobody_writes() -> None:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from keyplan.apps.patroni.backups.archive_state import archive_state
+from keyplan.apps.patroni.backups.archive_state import ArchiveLook, archive_state, led_timeline
 from keyplan.apps.patroni.backups.node_files import is_archive_told, write_archive_files, write_source_files
 from keyplan.apps.patroni.backups.records import Archive, ArchiveState
 from keyplan.apps.patroni.certificates import CertificatePair
@@ -91,6 +91,8 @@ class Node:
         self._measured_at = -_MEASURE_SECONDS
         self._archive_state: ArchiveState | None = None
         self._archive_looked_at = 0.0
+        self.archive_look: ArchiveLook | None = None
+        """What was found in its archive itself, since it leads on its timeline."""
         self._refused: tuple[Archive | None, float, InvalidInputError] | None = None
         self._archives_as: Credentials | None = None
 
@@ -173,8 +175,15 @@ class Node:
         former = self._archive_state
         if former is None or former.stanza != archive.stanza or now - self._archive_looked_at > _ARCHIVE_SECONDS:
             self._archive_looked_at = now
-            self._archive_state = archive_state(self._home / "data", archive.stanza, former)
+            self._archive_state = archive_state(self._home / "data", archive.stanza, former, self.archive_look)
         return self._archive_state
+
+    @property
+    def unknown_timeline(self) -> int:
+        """The timeline that it leads on, where it is not known what was archived before it led; 0 where it is."""
+        timeline, look, archive = led_timeline(self._home / "data"), self.archive_look, self.plan.archive
+        is_known = look is not None and archive is not None and look[:2] == (archive.stanza, timeline)
+        return 0 if timeline <= 1 or is_known else timeline
 
     @property
     def starts(self) -> int:

@@ -121,6 +121,8 @@ class PgBackRest:
 
     def __init__(self, programs: NodePrograms, stanza: str) -> None:
         self.programs: Final = programs
+        self.stanza: Final = stanza
+        self.folder: Final = f"archive/{stanza}"
         self.words: Final = ["pgbackrest", f"--config={programs.node.folder / ARCHIVE_FILE}", f"--stanza={stanza}"]
 
     def tried(self, *words: str) -> ProgramResult:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
+from keyplan.apps.patroni.backups.archive_state import ArchiveLook
+from keyplan.apps.patroni.backups.log_gaps import look_at_archive
 from keyplan.apps.patroni.backups.node_programs import NodePrograms, PgBackRest, TaskFailedError, TaskProcesses
 from keyplan.apps.patroni.backups.records import NodeTask, TaskAnswer
 from keyplan.apps.patroni.backups.verification import problem_of, remove_scratch
@@ -21,6 +23,7 @@ from keyplan.store import Store
 __all__ = ["NodeTasks"]
 
 _LOOK_SECONDS: Final = 1.0
+_LOOK_AGAIN_SECONDS: Final = 30.0
 _PARALLEL: Final = 4
 """Why so few: each reads whole databases of this machine, on which PostgreSQL answers meanwhile."""
 
@@ -35,6 +38,8 @@ class NodeTasks:
         self._look_at = 0.0
         self._work: dict[str, tuple[str, Future[TaskAnswer]]] = {}
         self._sweeps: dict[str, Future[None]] = {}
+        self._looks: dict[str, Future[ArchiveLook]] = {}
+        self._look_again: dict[str, float] = {}
         self._processes = TaskProcesses()
         self._executor = ThreadPoolExecutor(_PARALLEL, thread_name_prefix="patroni-task")
 
@@ -52,6 +57,24 @@ class NodeTasks:
             self._sweeps[name] = self._executor.submit(remove_scratch, nodes[name])
         for name, task in tasks.items():
             self._follow(name, task, nodes.get(name))
+        for name, node in nodes.items():
+            self._look_at_archive(name, node)
+
+    def _look_at_archive(self, name: str, node: Node) -> None:
+        """See to it that what is archived is known of a node that came to lead, once for each of its timelines."""
+        now, archive, begun = self._clock.monotonic(), node.plan.archive, self._looks.get(name)
+        if begun is None:
+            timeline = 0 if archive is None else node.unknown_timeline
+            if archive is not None and timeline and now >= self._look_again.get(name, 0.0):
+                program = PgBackRest(NodePrograms(self._processes, node), archive.stanza)
+                self._looks[name] = self._executor.submit(look_at_archive, program, timeline)
+        elif begun.done():
+            del self._looks[name]
+            self._look_again[name] = now + _LOOK_AGAIN_SECONDS
+            if error := begun.exception():
+                LOGGER.error("node %s: it is not known what of its cluster's log is archived: %s", name, error)
+            else:
+                node.archive_look = begun.result()
 
     def _follow(self, name: str, task: NodeTask, node: Node | None) -> None:
         key = OrderKey(self._cell, name)

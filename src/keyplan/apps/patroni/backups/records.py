@@ -108,13 +108,15 @@ class ArchiveState(Struct, kw_only=True):
     """What a cell says of a node's archive. Only that of the node that leads says something of its cluster.
 
     `last_wal` is the newest segment of the log that is archived, and `safe_until` when it was complete: what was committed by
-    then is in the archive. `waiting` segments are not archived yet, the oldest of them since `waiting_since`. Times are seconds
-    of Unix time.
+    then is in the archive, as far as that is whole. It is since `whole_since`, a place in the log as the last 16 digits of a
+    segment's name; empty where nobody led before. `waiting` segments are not archived yet, the oldest of them since
+    `waiting_since`. Times are seconds of Unix time.
     """
 
     stanza: str
     last_wal: str = ""
     safe_until: float = 0.0
+    whole_since: str = ""
     waiting: int = 0
     waiting_since: float = 0.0
 

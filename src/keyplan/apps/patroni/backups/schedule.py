@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Final, Literal
 
-from keyplan.apps.patroni.backups.books import newest_book, sound_backups
+from keyplan.apps.patroni.backups.archive_state import has_gap
+from keyplan.apps.patroni.backups.books import leaders_report, newest_book, sound_backups
 from keyplan.apps.patroni.backups.plans import BackupKind, BackupPlans
 from keyplan.apps.patroni.backups.records import BackupBook, BackupPolicy
 from keyplan.apps.patroni.layout import Broker
@@ -57,11 +58,14 @@ class BackupSchedule:
                     continue
                 try:
                     book, operation = newest_book(broker, instance), broker.operations.get(instance)
+                    report = leaders_report(broker, instance)
                 except CorruptionError as error:
                     LOGGER.error("no backup of %s is made by the clock: %s", instance, error)
                     continue
                 if book is not None and not _is_hindered(operation, now):
-                    kind = due_kind(state.archive.policy, book, now)
+                    policy, kind = state.archive.policy, due_kind(state.archive.policy, book, now)
+                    if policy.every_hours and has_gap(book, report.archive if report is not None else None):
+                        kind = kind or "incr"
                     if kind is not None:
                         yield instance, kind
                     elif is_verification_due(state.archive.policy, book):

@@ -229,7 +229,7 @@ class BackupSteps:
     def _unarchived(self, step: Step) -> str:
         report = leaders_report(self._latest, step.node)
         state = report.archive if report is not None else None
-        if state is not None and state.last_wal >= step.mark:
+        if state is not None and state.last_wal >= step.mark and step.mark[8:] >= state.whole_since:
             return ""
         return f"{step.node} has not archived {step.mark} of its log; `keyplan patroni doctor` tells how its archive is"
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from keyplan.apps.patroni.backups.archive_state import is_failing, unsafe_since
+from keyplan.apps.patroni.backups.archive_state import has_gap, is_failing, unsafe_since
 from keyplan.apps.patroni.backups.books import is_refuted, last_verified, shown_time, sound_backups
 from keyplan.apps.patroni.backups.records import Archive, ArchiveState, BackupBook
 from keyplan.apps.patroni.layout import BookKey, Broker, NodeKey, OrderKey
@@ -54,8 +54,12 @@ def archive_view(broker: Broker, instance: str, archive: Archive, now: float) ->
     if book is None or not (sound := sound_backups(book)):
         return ArchiveView("", 0.0, "", 0.0, "", 0.0, "no backup: a restore would lose everything")
     last, verified, problem = sound[-1], last_verified(book), _refutation(book)
-    unsafe = unsafe_since(archive, _state_of(broker, instance), now)
-    if unsafe is None:
+    state = _state_of(broker, instance)
+    unsafe = unsafe_since(archive, state, now)
+    if has_gap(book, state):
+        unsafe = last.ended_at
+        lost = f"what was written since {shown_time(unsafe)}, at most: a part of the log behind it is in no archive"
+    elif unsafe is None:
         lost = "nothing"
     elif unsafe == 0.0:
         # Why so: what was archived before the leader's cell could be asked is not known.
@@ -84,6 +88,12 @@ def _refutation(book: BackupBook) -> str:
 def archive_problem(broker: Broker, instance: str, archive: Archive, now: float) -> str:
     """Return what is wrong with the archive of an instance; empty when it works, or nobody can tell."""
     found = _state_of(broker, instance)
+    book = readable_of(broker.backup_books, BookKey(instance, archive.stanza), _ignore)
+    if book is not None and has_gap(book, found):
+        return (
+            "a leader died before its log was archived, and a restore ends there; a new backup is one to begin from: "
+            "`keyplan patroni backup`, or the broker by its clock"
+        )
     if found is None or not is_failing(archive, found, now):
         return ""
     return (
