@@ -41,8 +41,8 @@ RECORDED = {
         '{"service_instances":[{"instance":"f1","plan_id":"p","port":33006,"replica_port":null,"leader":"n1","is_paused":false,"nodes":[{"name":"n1",'
         '"cell":"c1","cell_is_alive":true,"role":"master","state":"running","address":"10.244.21.8:32768",'
         '"lag_bytes":null,"report":"","timeline":null,"is_restart_pending":false}],"operation":"provision success",'
-        '"message":"","archive":null,"damaged":[]},{"instance":"lost","plan_id":"","port":33007,"replica_port":null,"leader":"","is_paused":false,"nodes":[],"operation":"",'
-        '"message":"","archive":null,"damaged":[]}]}'
+        '"message":"","archive":null,"former":"","damaged":[]},{"instance":"lost","plan_id":"","port":33007,"replica_port":null,"leader":"","is_paused":false,"nodes":[],"operation":"",'
+        '"message":"","archive":null,"former":"","damaged":[]}]}'
     ),
     "instance": (
         '{"instance_id":"f1","service_id":"s","plan_id":"p","organization_guid":"","space_guid":"",'
@@ -50,7 +50,7 @@ RECORDED = {
         '"parameters":{},"nodes":[{"node_id":"n1","cell_guid":"c1"}],"bindings":[{"binding_id":"b1",'
         '"state":"ready","app_guid":"a"}],"operation":{"id":"o","kind":"provision","status":"success",'
         '"steps":[{"kind":"add","node":"n1","target":"","mark":"","is_asked":false,"tries":0}],"completed_steps":0,"message":"","plan_id":"","node_count":0,'
-        '"cells":[],"parameters":{},"configuration":{},"keep_seconds":0.0,"archive":null,"begun_at":2.5,"ended_at":0.0}}'
+        '"cells":[],"parameters":{},"configuration":{},"keep_seconds":0.0,"archive":null,"recovery":null,"failure":"","is_called_off":false,"begun_at":2.5,"ended_at":0.0}}'
     ),
     "kept": (
         '{"instance_id":"f1","service_id":"s","plan_id":"p","organization_guid":"","space_guid":"sp",'

@@ -22,6 +22,7 @@ from keyplan.apps.patroni import (
     RouterReport,
 )
 from keyplan.apps.patroni.actions import ActionKind
+from keyplan.apps.patroni.backups.plans import BACKUP_OPERATIONS
 from keyplan.apps.patroni.backups.records import (
     Archive,
     ArchiveState,
@@ -100,7 +101,7 @@ def test_figures_tell_clusters_operations_ports_and_routers() -> None:
             'operations_in_progress{kind="provision"}': 0,
             'operations_in_progress{kind="update"}': 1,
             'operations_in_progress{kind="deprovision"}': 0,
-            **{f'operations_in_progress{{kind="{kind}"}}': 0 for kind in ActionKind},
+            **{f'operations_in_progress{{kind="{kind}"}}': 0 for kind in (*ActionKind, *BACKUP_OPERATIONS)},
             "instances_with_failed_operation": 1,
             "clusters_without_own_figures": 0,
             'cluster_has_leader{cluster="f1"}': 1,

@@ -32,6 +32,7 @@ def cluster(name: str, *nodes: NodeView, **given: object) -> ClusterView:
         "operation": "provision success",
         "message": "done",
         "archive": None,
+        "former": "",
         "damaged": [],
     }
     return ClusterView(instance=name, nodes=list(nodes), **{**fields, **given})  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from keyplan.apps.patroni.backups.books import chosen_backup
 from keyplan.apps.patroni.backups.plans import BackupPlans
 from keyplan.apps.patroni.backups.records import BackupBook, BackupPolicy, TaskAnswer, Verification
 from keyplan.apps.patroni.backups.schedule import BackupSchedule, is_verification_due
+from keyplan.apps.patroni.backups.verification import settings_told
 from keyplan.apps.patroni.clusters import clusters
 from keyplan.apps.patroni.diagnosis import diagnose
 from keyplan.apps.patroni.refusals import RefusedError
@@ -101,3 +102,14 @@ def test_a_verification_that_no_node_can_make_says_nothing_of_the_backup(cluster
     assert ended.status == "failed"
     assert ended.message.endswith("a: there is no room; c: there is no room; b: there is no room")
     assert cluster.broker.backup_books.require(BookKey("f1", "f1-ab")).verifications == {}
+
+
+def test_a_recovery_has_room_for_prepared_transactions_as_the_cluster_had() -> None:
+    control = "wal_level setting:                    replica\nmax_prepared_xacts setting:           7\n"
+    assert settings_told(
+        f"{control}max_locks_per_xact setting:           64\ntrack_commit_timestamp setting:  off\n"
+    ) == {
+        "max_prepared_transactions": "7",
+        "max_locks_per_transaction": "64",
+    }
+    assert settings_told("pg_controldata: error: no such file") == {}

@@ -5,15 +5,19 @@ Here are the steps that make and remove nodes, and the end; `cluster_steps.py` h
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from threading import Event
 from typing import Final
 from uuid import uuid4
 
 from keyplan.apps.patroni.backups.archive import archiving
+from keyplan.apps.patroni.backups.books import end_span
+from keyplan.apps.patroni.backups.restore_steps import RestoreSteps, has_turned_back
 from keyplan.apps.patroni.backups.steps import BackupSteps
 from keyplan.apps.patroni.bootstraps import take_initialize_away
 from keyplan.apps.patroni.catalog import Catalog
+from keyplan.apps.patroni.cluster_keys import erase_cluster_keys
 from keyplan.apps.patroni.cluster_login import with_logins
 from keyplan.apps.patroni.cluster_steps import ClusterSteps
 from keyplan.apps.patroni.clusters import cell_loads, members_astray
@@ -28,6 +32,7 @@ from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.apps.patroni.scheduling import available_cells, cells_in_order
 from keyplan.apps.patroni.site_callbacks import CallbackFailedError, SiteCallbacks, cluster_data_of
 from keyplan.engine import SYSTEM_CLOCK, Clock
+from keyplan.errors import CorruptionError
 from keyplan.store import Store
 
 __all__ = ["OperationWork"]
@@ -74,6 +79,7 @@ class OperationWork:
             **self._cluster.steps,
             **LoginSteps(self._progress, catalog).steps,
             **BackupSteps(self._progress, ports).steps,
+            **RestoreSteps(self._progress).steps,
         }
 
     def run(self) -> Operation:
@@ -81,11 +87,12 @@ class OperationWork:
 
         Raises SupersededError, StoppedError; and KeyplanError when the store fails, after which it can be run again.
         """
-        try:
-            while True:
-                operation = self._progress.current()
+        while True:
+            operation = self._progress.current()
+            try:
                 if operation.completed_steps >= len(operation.steps):
-                    return self._progress.ended(SUCCESS, "done")
+                    # Why failed: it has undone what it did.
+                    return self._progress.ended(FAILED if operation.failure else SUCCESS, operation.failure or "done")
                 step = operation.steps[operation.completed_steps]
                 self._progress.tell(
                     f"step {operation.completed_steps + 1} of {len(operation.steps)}: {STEP_TITLES[step.kind]}"
@@ -93,8 +100,10 @@ class OperationWork:
                 if step.kind == "erase":
                     return self._erase()
                 self._steps[step.kind](step)
-        except StepFailedError as error:
-            return self._progress.ended(FAILED, str(error), partial(_without_added, self._instance))
+            except StepFailedError as error:
+                if not has_turned_back(self._progress, str(error)):
+                    problem = "; ".join(filter(None, (operation.failure, str(error))))
+                    return self._progress.ended(FAILED, problem, partial(_without_added, self._instance))
 
     # ---- nodes ---------------------------------------------------------------------------------------------------------
 
@@ -277,9 +286,10 @@ class OperationWork:
             self._progress.commit(lambda broker, _operation, keys=keys: [broker.bindings.delete(key) for key in keys])  # type: ignore[misc]
 
         def erased(broker: Broker, operation: Operation) -> Operation:
-            _erase_cluster(broker, self._instance)
+            now = self._progress.clock.wall()
+            _erase_cluster(broker, self._instance, now)
             operation.completed_steps = len(operation.steps)
-            operation.status, operation.message, operation.ended_at = SUCCESS, "deleted", self._progress.clock.wall()
+            operation.status, operation.message, operation.ended_at = SUCCESS, "deleted", now
             broker.operations.put(self._instance, operation)
             self._progress.events.ended(broker, self._instance, operation, is_success=True)
             broker.claims.delete(self._instance)
@@ -346,15 +356,14 @@ def _removed(broker: Broker, key: NodeKey) -> None:
     broker.members.delete(MemberKey(key.instance, key.node))
 
 
-def _erase_cluster(broker: Broker, instance: str) -> None:
+def _erase_cluster(broker: Broker, instance: str, now: float) -> None:
     """Delete all records of an instance, and its cluster: otherwise the next one of this id joins a dead cluster."""
-    for member in list(broker.members.keys(instance)):
-        broker.members.delete(member)
+    erase_cluster_keys(broker, instance)
     for node in list(broker.nodes.keys(instance)):
         broker.nodes.delete(node)
-    for one in (
-        *(broker.leaders, broker.initializations, broker.configurations, broker.statuses, broker.histories),
-        *(broker.failovers, broker.syncs, broker.failsafes, broker.optimes),
-        *(broker.allocations, broker.replica_ports, broker.instances, broker.seen_clusters),
-    ):
+    with suppress(CorruptionError):  # Why: what cannot be read goes, too.
+        state = broker.instances.get(instance)
+        if state is not None and state.archive is not None:
+            end_span(broker, instance, state.archive, now)
+    for one in (broker.allocations, broker.replica_ports, broker.instances, broker.seen_clusters):
         one.delete(instance)

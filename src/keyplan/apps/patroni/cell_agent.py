@@ -213,6 +213,8 @@ class CellAgent:
                 self._leave_unordered(name)
             elif order.remove:
                 self._remove_node(name, order)
+            elif order.halted:
+                self._halt_node(name, order)
             else:
                 self._run_node(name, order)
         except (CorruptionError, SecretKeyError, InvalidInputError, OSError) as error:
@@ -304,6 +306,7 @@ class CellAgent:
             node.keep()
         else:
             _require_same_instance(node, order, "it is ordered")
+            node.halt(is_halted=False)
             try:
                 self._show_certificate(node)
                 node.change_to(self._changed(node.plan, order))
@@ -326,7 +329,9 @@ class CellAgent:
 
     def _plan(self, name: str, order: NodeOrder) -> NodePlan:
         settings = self._settings
-        if settings.cell.capacity and len(self._nodes) >= settings.cell.capacity:
+        # Why not those that are halted: they take room on a disk alone.
+        running = [node for node in self._nodes.values() if not node.plan.halted]
+        if settings.cell.capacity and len(running) >= settings.cell.capacity:
             raise InvalidInputError(source=settings.name, problem="the cell is full")
         # Why: names become folders here.
         if name.startswith(".") or "/" in name or len(name.encode()) > 200:
@@ -398,6 +403,19 @@ class CellAgent:
         text = "there is no order for this node; it is left as it is. To remove it: keyplan patroni discard"
         report = NodeReport(instance=node.plan.instance, state="unordered", message=text, address=node.address)
         self._registrar.report(name, report)
+
+    def _halt_node(self, name: str, order: NodeOrder) -> None:
+        """End a node, and keep its data: nothing starts it but another order."""
+        node = self._nodes.get(name)
+        if node is None:
+            raise InvalidInputError(source=name, problem="it is ordered to halt, and is not here")
+        _require_same_instance(node, order, "it is ordered to halt")
+        # Invariant: written down before it ends, so that no agent starts it again.
+        node.halt(is_halted=True)
+        has_ended = node.end()
+        report = NodeReport(instance=order.instance, state="halted" if has_ended else "stopping", address=node.address)
+        self._registrar.report(name, report)
+        self._registrar.register(name, "" if has_ended else node.address)
 
     def _remove_node(self, name: str, order: NodeOrder) -> None:
         node = self._nodes.get(name)

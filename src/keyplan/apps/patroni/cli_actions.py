@@ -16,13 +16,13 @@ from keyplan.apps.patroni.operation_progress import STEP_TITLES
 from keyplan.apps.patroni.operations import IN_PROGRESS, SUCCESS
 from keyplan.apps.patroni.records import Operation, Step
 from keyplan.apps.patroni.refusals import RefusedError
-from keyplan.cli import ConfigOption, StoreOption, print_hint, print_text, spread, store_of_option
+from keyplan.cli import ConfigOption, StoreOption, agreed, print_hint, print_text, spread, store_of_option
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
 from keyplan.signals import told_by_signals, wait_for
 from keyplan.store import Store
 
-__all__ = ["ActionOptions", "add_actions", "begin_and_follow"]
+__all__ = ["ActionOptions", "Consent", "add_actions", "begin_and_follow"]
 
 _LOOK_SECONDS: Final = 0.25
 _FAILED: Final = 1
@@ -39,6 +39,14 @@ class ActionOptions(NamedTuple):
     )
     store: StoreOption = None
     config: ConfigOption = None
+
+
+class Consent(NamedTuple):
+    """What somebody is asked before an operation begins, whether they have said yes already, and what they are shown of it."""
+
+    question: str
+    is_given: bool
+    show: Callable[[Store], Sequence[Step]]
 
 
 def add_actions(app: typer.Typer) -> None:
@@ -211,14 +219,24 @@ def _act(instance: str, action: Action, options: ActionOptions) -> None:
     begin_and_follow(instance, options, begin)
 
 
-def begin_and_follow(instance: str, options: ActionOptions, begin: Callable[[Store], Operation]) -> None:
-    """Print the steps of an operation that `begin` plans, or begins where it is no trial, and follow it to its end."""
+def begin_and_follow(
+    instance: str, options: ActionOptions, begin: Callable[[Store], Operation], consent: Consent | None = None
+) -> None:
+    """Print the steps of an operation that `begin` plans, or begins where it is no trial, and follow it to its end.
+
+    With `consent` they are shown first, and it begins when somebody agrees.
+    """
     with store_of_option(options.store, options.config, create=False) as opened:
         try:
+            if consent is not None and not options.is_trial:
+                _print_steps(consent.show(opened))
+                if not agreed(consent.question, is_agreed=consent.is_given):
+                    return
             begun = begin(opened)
         except RefusedError as error:
             raise InvalidInputError(source=instance, problem=error.description) from error
-        _print_steps(begun.steps)
+        if consent is None or options.is_trial:
+            _print_steps(begun.steps)
         if options.is_trial:
             print_hint("nothing was begun")
         elif options.no_wait:

@@ -46,6 +46,8 @@ def _rows(views: list[ClusterView]) -> list[list[str]]:
             head = ["", "", ""]
         if view.archive is not None:
             rows.append([view.instance, "", "", "", "", "", "archive", view.archive.text, ""])
+        if view.former:
+            rows.append([view.instance, "", "", "", "", "", "former", view.former, ""])
         rows += [[view.instance, "", "", "", "", "", "cannot be read", record, ""] for record in view.damaged]
         if not view.nodes:
             rows.append([*head, "", "", "", view.message, "", ""])

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final, NamedTuple
 
 from msgspec import Struct
 
-from keyplan.apps.patroni.backups.view import ArchiveView, archive_view
+from keyplan.apps.patroni.backups.view import ArchiveView, archive_view, former_text
 from keyplan.apps.patroni.dynamic_configuration import is_on
 from keyplan.apps.patroni.layout import OUTSIDE, Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
 from keyplan.apps.patroni.readable import readable, readable_of
@@ -180,6 +180,7 @@ class ClusterView(Struct, frozen=True):
     operation: str
     message: str
     archive: Annotated[ArchiveView | None, Schema("Its backups; null where it is not backed up.")]
+    former: Annotated[str, Schema("Which cluster it was restored in the place of, while that is kept; else empty.")]
     damaged: Annotated[list[str], Schema("The records of it that cannot be read, as table and key.")]
 
 
@@ -225,6 +226,7 @@ def _cluster(broker: Broker, instance: str, alive: set[str]) -> ClusterView:
         archive_view(broker, instance, state.archive, SYSTEM_CLOCK.wall())
         if state is not None and state.archive is not None
         else None,
+        former_text(state) if state is not None else "",
         damaged,
     )
 

@@ -290,6 +290,9 @@ def _orders(broker: Broker) -> Iterator[Fault]:
 def _is_ordered_rightly(broker: Broker, key: OrderKey, instance: str) -> bool:
     node = NodeKey(instance, key.node)
     try:
+        state = broker.instances.get(instance)
+        if state is not None and state.former is not None and state.former.nodes.get(key.node) == key.cell:
+            return True
         return key.cell in {broker.nodes.get(node), broker.node_intents.get(node)}
     except CorruptionError:
         return True  # Why: what cannot be read is no evidence against an order.

@@ -29,7 +29,7 @@ from keyplan.apps.patroni.logins import FIELDS, ROLES, LoginKind, kinds_in, logi
 from keyplan.apps.patroni.node_config import LOGINS_TAG
 from keyplan.apps.patroni.operation_progress import OperationProgress
 from keyplan.apps.patroni.operations import new_password
-from keyplan.apps.patroni.postgresql_roles import GROUP_ROLE, create_role
+from keyplan.apps.patroni.postgresql_roles import GROUP_ROLE, binding_roles, create_role
 from keyplan.apps.patroni.records import Binding, Credentials, InstanceState, Member, Operation, Step
 from keyplan.apps.patroni.refusals import RefusedError
 
@@ -49,6 +49,7 @@ class LoginSteps:
             "wait_logins": self._wait_logins,
             "end_logins": self._end_logins,
             "rotate_binding": self._rotate_binding,
+            "settle_bindings": self._settle_bindings,
         }
 
     # ---- the instance's own ---------------------------------------------------------------------------------------------
@@ -190,7 +191,24 @@ class LoginSteps:
         drop_former(self._leader_address(), superuser, [role], database=database, heir=GROUP_ROLE)
         return ""
 
-    def _database(self, record: Binding | None) -> str:
+    def _settle_bindings(self, _step: Step) -> None:
+        """Make the users of all bindings, and end those of bindings that are gone: the database is that of another time."""
+        self._until(self._unsettled)
+        self._progress.complete()
+
+    def _unsettled(self) -> str:
+        state, address = self._state(), self._leader_address()
+        records = [record for _, record in self._latest.bindings.list(self._instance)]
+        for record in records:
+            if record.state == "ready":
+                create_role(address, state.superuser_credentials, self._database(record), record.credentials)
+        bound = {record.credentials.username for record in records}
+        made = binding_roles(address, state.superuser_credentials, DATABASE)
+        gone = [role for role in made if role not in bound]
+        drop_former(address, state.superuser_credentials, gone, database=self._database(state), heir=GROUP_ROLE)
+        return ""
+
+    def _database(self, record: Binding | InstanceState | None) -> str:
         try:
             return DATABASE if record is None else self._catalog.plan(record.service_id, record.plan_id).database
         except RefusedError:

@@ -13,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from keyplan.apps.patroni.actions import ActionKind
+from keyplan.apps.patroni.backups.plans import BACKUP_OPERATIONS
 from keyplan.apps.patroni.clusters import RUNNING, ClusterView, clusters
 from keyplan.apps.patroni.event_records import EventKind
 from keyplan.apps.patroni.layout import Broker
@@ -26,7 +27,7 @@ from keyplan.store import Store
 
 __all__ = ["OWN_FIGURES_MAX", "ClusterFigures", "EventMeters", "OperationMeters"]
 
-_KINDS: Final = ("provision", "update", "deprovision", *ActionKind)
+_KINDS: Final = ("provision", "update", "deprovision", *ActionKind, *BACKUP_OPERATIONS)
 OWN_FIGURES_MAX: Final = 500
 """Of how many clusters, the first by name, each has figures of its own. Why bounded: a scrape keeps every one of them apart."""
 

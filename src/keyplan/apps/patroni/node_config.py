@@ -88,6 +88,8 @@ class NodePlan(Struct, kw_only=True):
     """Where it archives its log, and its backups go; None: nowhere."""
     recovery: Recovery | None = None
     """The backup and the time that its cluster begins with, where it has an archive to begin from."""
+    halted: bool = False
+    """Whether it stays ended, and keeps its data, whoever looks after it."""
     user: str = ""
     """Whose processes it is; empty: the user of all nodes of its cell that have none of their own."""
     has_tls: bool = False

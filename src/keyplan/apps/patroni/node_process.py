@@ -19,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from keyplan.apps.patroni.backups.archive_state import ArchiveLook, archive_state, led_timeline
 from keyplan.apps.patroni.backups.node_files import is_archive_told, write_archive_files, write_source_files
 from keyplan.apps.patroni.backups.records import Archive, ArchiveState
@@ -299,7 +301,9 @@ class Node:
             self.prepare_anew()
 
     def keep(self) -> None:
-        """See to it that it runs: start it, again too, later each time when it ends by itself."""
+        """See to it that it runs: start it, again too, later each time when it ends by itself. One that is halted is left."""
+        if self.plan.halted:
+            return
         now = self._clock.monotonic()
         if self._process.is_alive:
             if now - self._started_at > _STEADY_SECONDS:
@@ -322,6 +326,17 @@ class Node:
         if self._starts == 0:
             return 0.0
         return self._started_at + _RESTART_SECONDS[min(self._starts, len(_RESTART_SECONDS)) - 1]
+
+    def halt(self, *, is_halted: bool) -> None:
+        """Let it stay ended from now on, for the next agent too; or run again."""
+        if self.plan.halted is is_halted:
+            return
+        former, self.plan = self.plan, replace(self.plan, halted=is_halted)
+        try:
+            self._note_plan()
+        except BaseException:
+            self.plan = former  # Why: the next call tries again.
+            raise
 
     # ---- not to be ------------------------------------------------------------------------------------------------------
 

@@ -60,6 +60,12 @@ STEP_TITLES: Final[Mapping[str, str]] = {
     "verify_backup": "verify a backup by restoring it beside a node",
     "flush": "have all that is written archived",
     "allocate": "allocate a port",
+    "halt": "halt all nodes, and keep their data",
+    "lay_aside": "lay the halted cluster aside",
+    "change_places": "let the former cluster take its place again",
+    "resume": "let all nodes run",
+    "discard_former": "remove the nodes of the former cluster, with their data",
+    "settle_bindings": "make the users of all bindings, and end those of bindings that are gone",
     "wait_recovered": "restore the backup, and the log up to the time",
     "copy": "copy the backups that it is made from",
     "keep_data": "keep the data about it",
@@ -156,6 +162,11 @@ class OperationProgress:
         if operation is None or operation.id != self._operation or operation.status != IN_PROGRESS:
             raise SupersededError
         return operation
+
+    def require_wanted(self) -> None:
+        """Raise StepFailedError where the operation was called off."""
+        if self.current().is_called_off:
+            raise StepFailedError("it was called off")
 
     def _save(self, broker: Broker, operation: Operation) -> None:
         broker.operations.put(self.instance, operation)

@@ -4,6 +4,7 @@ Nothing is carried out here: broker_work.py does that, in whichever broker holds
 """
 
 import secrets
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any, Final
 from uuid import uuid4
@@ -30,9 +31,11 @@ __all__ = [
     "SUCCESS",
     "Beginnings",
     "Wanted",
+    "begin_planned",
     "is_usable_after",
     "new_operation",
     "note_progress",
+    "operation_on",
     "refuse_unusable",
     "write_begun",
 ]
@@ -290,7 +293,8 @@ class Beginnings:
             removals = [
                 Step(kind="remove", node=node) for node in sorted(nodes, key=lambda name: (name == leader, name))
             ]
-            begun = new_operation(self._clock, "deprovision", [*removals, Step(kind="erase")], {})
+            former = [Step(kind="discard_former")] if state.former is not None else []
+            begun = new_operation(self._clock, "deprovision", [*former, *removals, Step(kind="erase")], {})
             write_begun(broker, instance, state, begun, self._events)
             return begun
 
@@ -322,6 +326,42 @@ def write_begun(broker: Broker, instance: str, state: InstanceState, operation: 
     note_progress(state, operation)
     broker.instances.put(instance, state)
     events.begun(broker, instance, operation)
+
+
+def operation_on(clock: Clock, kind: str, steps: Sequence[Step], state: InstanceState) -> Operation:
+    """Return an operation that begins now, and leaves plan, number of nodes and cells of an instance as they are."""
+    begun = new_operation(clock, kind, [*steps], state.parameters)
+    begun.plan_id, begun.node_count, begun.cells = state.plan_id, state.node_count, state.cells
+    return begun
+
+
+def begin_planned(
+    store: Store,
+    events: EventLog,
+    instance: str,
+    planned: Callable[[Broker, InstanceState], Operation],
+    *,
+    is_trial: bool,
+) -> Operation:
+    """Begin what is planned of one state for an instance that can be used, in one commit. With `is_trial` nothing is written.
+
+    Raises RefusedError: 404 without the instance, 422 for not now, and what planning raises.
+    """
+
+    def work(binding: Binding) -> Operation:
+        broker = Broker(binding)
+        state = broker.instances.get(instance)
+        if state is None:
+            raise RefusedError(404, "there is no such instance")
+        refuse_unusable(broker.operations.get(instance))
+        # Why beside the transaction: what Patroni writes all the time would be guarded.
+        with store.snapshot() as pinned:
+            begun = planned(Broker(pinned), state)
+        if not is_trial:
+            write_begun(broker, instance, state, begun, events)
+        return begun
+
+    return store.run(work)
 
 
 def is_usable_after(operation: Operation | None) -> bool:

@@ -16,6 +16,7 @@ from keyplan.apps.patroni.records import Credentials
 __all__ = [
     "GROUP_ROLE",
     "ToldIdentifier",
+    "binding_roles",
     "connected",
     "create_role",
     "drop_role",
@@ -69,6 +70,18 @@ def drop_role(address: str, superuser: Credentials, database: str, username: str
         connection.execute(sql.SQL("REASSIGN OWNED BY {} TO {}").format(name, group))
         connection.execute(sql.SQL("DROP OWNED BY {}").format(name))
         connection.execute(sql.SQL("DROP ROLE {}").format(name))
+
+
+def binding_roles(address: str, superuser: Credentials, database: str) -> list[str]:
+    """Return the roles that `create_role` has made. Raises psycopg.Error."""
+    with connected(address, superuser, database) as connection:
+        # Why by their setting: whoever else is in the group was put there by others.
+        found = connection.execute(
+            "SELECT member.rolname::text FROM pg_auth_members JOIN pg_roles AS member ON member.oid = pg_auth_members.member"
+            " JOIN pg_roles AS home ON home.oid = roleid WHERE home.rolname = %s AND %s = ANY(member.rolconfig)",
+            (GROUP_ROLE, f"role={GROUP_ROLE}"),
+        ).fetchall()
+        return sorted(str(name) for (name,) in found)
 
 
 def verifier_of(connection: "psycopg.Connection[tuple[object, ...]]", role: Credentials) -> str:

@@ -22,6 +22,7 @@ __all__ = [
     "Credentials",
     "Failover",
     "FailoverForm",
+    "FormerCluster",
     "InstanceState",
     "Member",
     "NodeOrder",
@@ -226,6 +227,24 @@ class OperationInfo(Struct, kw_only=True):
     last_message: str = ""
 
 
+class FormerCluster(Struct, kw_only=True):
+    """A cluster that another one took the place of: its nodes are halted, with their data, until it comes back or is removed.
+
+    `nodes` are their cells, and `leader` who led last. `system` is its identifier; `configuration`, `archive` and the users are
+    what they were. `laid_aside_at` is in seconds of Unix time.
+    """
+
+    nodes: dict[str, str]
+    leader: str = ""
+    system: str = ""
+    configuration: dict[str, Any] = field(default_factory=dict)
+    archive: Archive | None = None
+    superuser_credentials: Credentials = field(default_factory=Credentials)
+    replication_credentials: Credentials = field(default_factory=Credentials)
+    rewind_credentials: Credentials = field(default_factory=Credentials)
+    laid_aside_at: float = 0.0
+
+
 class InstanceState(Struct, kw_only=True):
     """What the broker knows of a service instance beside its nodes: plan, owner, users, operation.
 
@@ -233,7 +252,8 @@ class InstanceState(Struct, kw_only=True):
     whom standbys log in as; `rewind_credentials` whom a former leader copies as; `admin_credentials` the log-in of Patroni's
     REST API. `app_credentials` is the shared user of former brokers and stays empty here: each binding has its own. `nodes` was
     theirs too: the `nodes` table is the truth. `restore` is where the site's backup is that the cluster was made from.
-    `archive` is where its own backups go; None: there are none. `recovery` is what it is made from, until it is.
+    `archive` is where its own backups go; None: there are none. `recovery` is what it is made from, until it is. `former` is
+    the cluster in whose place it was restored.
 
     Of a cluster that was adopted, `adopted_at` is when.
 
@@ -265,6 +285,7 @@ class InstanceState(Struct, kw_only=True):
     restore: str = ""
     archive: Archive | None = None
     recovery: Recovery | None = None
+    former: FormerCluster | None = None
     created_at: float = 0.0
     adopted_at: float = 0.0
     info: OperationInfo = field(default_factory=OperationInfo)
@@ -295,7 +316,7 @@ class StoreIdentity(Struct, kw_only=True):
 
 
 class NodeOrder(Struct, kw_only=True):
-    """That a cell is to run a node, or with `remove` to stop it and remove its data.
+    """That a cell is to run a node; with `halted` to stop it, and keep its data; with `remove` to stop it, and remove them.
 
     A node without an order is left as it is: the absence of an order is no order. The users are those of the instance's state,
     which no cell reads: an order has all that its cell needs. With other `logins` the node is to use these from now on.
@@ -315,16 +336,18 @@ class NodeOrder(Struct, kw_only=True):
     rest: Credentials = field(default_factory=Credentials)
     store: Credentials = field(default_factory=Credentials)
     logins: int = 0
+    halted: bool = False
     remove: bool = False
 
 
 class NodeReport(Struct, kw_only=True):
     """What a cell says about a node that was ordered of it, or that it still runs, on the cell's lease.
 
-    `state` is `starting`, `running`, `failed`, `refused` (it will not run it; nothing is left), `stopping`, or `unordered`
-    (it has the node, and nobody ordered it). `message` is for people and holds no secret. `address` is the `host:port` that
-    clients of this node's PostgreSQL use. `data_bytes` is how large its data are while PostgreSQL takes no connections, and
-    grows while they are copied. `archive` is there once the node has been told where it archives.
+    `state` is `starting`, `running`, `failed`, `refused` (it will not run it; nothing is left), `stopping`, `halted` (it has
+    ended, and its data are kept), or `unordered` (it has the node, and nobody ordered it). `message` is for people and holds no
+    secret. `address` is the `host:port` that clients of this node's PostgreSQL use. `data_bytes` is how large its data are
+    while PostgreSQL takes no connections, and grows while they are copied. `archive` is there once the node has been told where
+    it archives.
     """
 
     instance: str = ""
@@ -360,7 +383,8 @@ class Operation(Struct, kw_only=True):
     `kind` is `provision`, `update`, `deprovision`, or the word of an action, as `switchover`. `status` is `in-progress`,
     `success` or `failed`. Times are seconds of Unix time. `plan_id`, `node_count`, `cells` and `parameters` are what the
     instance is once it has succeeded. `configuration` is what changes in that of the cluster, `archive` where it is to archive.
-    `keep_seconds` is how long logins count that were replaced.
+    `keep_seconds` is how long logins count that were replaced. `recovery` is what it restores in place. `failure` is why what
+    it has done is being undone; it fails with that. One that `is_called_off` is undone as soon as it may be.
     """
 
     schema_name: ClassVar[str] = "BrokerLastOperationRecord"
@@ -377,6 +401,9 @@ class Operation(Struct, kw_only=True):
     configuration: dict[str, Any] = field(default_factory=dict)
     keep_seconds: float = 0.0
     archive: Archive | None = None
+    recovery: Recovery | None = None
+    failure: str = ""
+    is_called_off: bool = False
     begun_at: float = 0.0
     ended_at: float = 0.0
 

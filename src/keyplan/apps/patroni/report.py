@@ -77,6 +77,8 @@ def _facts(broker: Broker, view: ClusterView, now: float) -> Iterator[ReportFact
     state = readable_of(broker.instances, view.instance)
     if view.archive is not None:
         yield ReportFact("backups", ReportCell(view.archive.text, is_bad=not view.archive.is_well))
+    if view.former:
+        yield ReportFact("former cluster", ReportCell(view.former))
     if state is not None and (ages := _ages_of_logins(state, now)):
         yield ReportFact("passwords of the cluster", ReportCell(ages))
     oldest = _oldest_binding(broker, view.instance)

@@ -42,6 +42,7 @@ def lines_of(views: Sequence[ClusterView], *, now: float, width: int = 0, height
             lines.append(Line(f"{_INDENT}{view.operation.partition(' ')[0]}: {view.message}", "busy"))
         if view.archive is not None:
             lines.append(Line(f"{_INDENT}{view.archive.text}", "" if view.archive.is_well else "bad"))
+        lines += [Line(f"{_INDENT}{view.former}", "busy")] * bool(view.former)
         for node, row in zip(view.nodes, members, strict=True):
             lines.append(Line(_INDENT + _spelled(row, columns), "" if _is_well(node) else "bad"))
         lines += [Line(f"{_INDENT}cannot be read: {record}", "bad") for record in view.damaged]

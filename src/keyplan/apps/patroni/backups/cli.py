@@ -1,6 +1,8 @@
 """The commands for archives, backups and restores. Each that does something writes an operation, and follows it."""
 
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -10,9 +12,11 @@ import typer
 from keyplan.apps.patroni.backups.books import newest_book, shown_time
 from keyplan.apps.patroni.backups.plans import BackupKind, BackupPlans
 from keyplan.apps.patroni.backups.records import Backup, BackupBook, BackupPolicy, Repository, S3Store
+from keyplan.apps.patroni.backups.restore_plans import RestorePlans
 from keyplan.apps.patroni.backups.view import archive_view
-from keyplan.apps.patroni.cli_actions import ActionOptions, begin_and_follow
+from keyplan.apps.patroni.cli_actions import ActionOptions, Consent, begin_and_follow
 from keyplan.apps.patroni.layout import Broker
+from keyplan.apps.patroni.records import Operation
 from keyplan.cli import (
     ConfigOption,
     JsonOption,
@@ -20,11 +24,13 @@ from keyplan.cli import (
     print_grid,
     print_hint,
     print_json,
+    print_text,
     spread,
     store_of_option,
 )
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
+from keyplan.store import Store
 
 __all__ = ["add_backups", "time_of"]
 
@@ -160,10 +166,29 @@ def _verify(
     )
 
 
+class _RestoreOptions(NamedTuple):
+    """What is made of the backups: another instance, or the same one, there and back."""
+
+    new: Annotated[str, typer.Option("--as", metavar="NEW", help="Make another instance, beside this one.")] = ""
+    is_in_place: Annotated[
+        bool, typer.Option("--in-place", help="Make this one again; what it is now is halted, and kept.")
+    ] = False
+    is_back: Annotated[bool, typer.Option("--back", help="Return to what was there before a restore in place.")] = False
+    is_final: Annotated[bool, typer.Option("--finish", help="Remove what was there before, with its data.")] = False
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+
+    def require_one(self, to: str) -> None:
+        """Raise InvalidInputError where it is not one thing that is asked for."""
+        if sum([bool(self.new), self.is_in_place, self.is_back, self.is_final]) != 1:
+            raise InvalidInputError(source="restore", problem="pass one of --as NEW, --in-place, --back and --finish")
+        if to and (self.is_back or self.is_final):
+            raise InvalidInputError(source="--to", problem="belongs to --as and --in-place")
+
+
 @spread
 def _restore(
-    instance: Annotated[str, typer.Argument(help="Whose backups; it need not be there any more.")],
-    new: Annotated[str, typer.Option("--as", metavar="NEW", help="The instance that is made.")],
+    instance: Annotated[str, typer.Argument(help="Whose backups; with --as it need not be there any more.")],
+    chosen: _RestoreOptions,
     options: ActionOptions,
     to: Annotated[
         str,
@@ -172,16 +197,56 @@ def _restore(
         ),
     ] = "",
 ) -> None:
-    """Make a new cluster of what one was at a time: its newest backup of before, and the log from there on.
+    """Make a cluster of what one was at a time: its newest backup of before, and the log from there on.
 
-    It has users, passwords, a port and backups of its own; the roles and passwords in the database are those of then.
+    Another instance has users, passwords, a port and backups of its own; the roles in the database are those of then. In place,
+    port, bindings and configuration stay, and the nodes are new; those that were there are halted until --finish, and --back
+    returns to them.
     """
+    chosen.require_one(to)
     target = time_of(to) if to else None
+    if chosen.new:
+        begin_and_follow(
+            chosen.new,
+            options,
+            lambda store: BackupPlans(store, SYSTEM_CLOCK).restore_as(
+                instance, chosen.new, target, is_trial=options.is_trial
+            ),
+        )
+        return
+    if chosen.is_in_place:
+        question = (
+            f"Halt {instance}, and make it again as it was {f'at {to}' if to else 'when its log was last archived'}?"
+        )
+        begin: Callable[..., Operation] = partial(_restored, instance=instance, target=target)
+    elif chosen.is_back:
+        question = f"Halt {instance}, and return to what was there before?"
+        begin = partial(_gone_back, instance=instance)
+    else:
+        question = f"Remove what was there before {instance} was restored, with its data?"
+        begin = partial(_finished, instance=instance)
     begin_and_follow(
-        new,
+        instance,
         options,
-        lambda store: BackupPlans(store, SYSTEM_CLOCK).restore_as(instance, new, target, is_trial=options.is_trial),
+        lambda store: begin(store, is_trial=options.is_trial),
+        Consent(question, chosen.yes, lambda store: begin(store, is_trial=True).steps),
     )
+
+
+def _restored(store: Store, *, instance: str, target: datetime | None, is_trial: bool) -> Operation:
+    begun = RestorePlans(store, SYSTEM_CLOCK).restore(instance, target, is_trial=is_trial)
+    if is_trial and begun.recovery is not None:
+        until = f"the log up to {begun.recovery.target}" if begun.recovery.target else "all of its log"
+        print_text(f"made from backup {begun.recovery.label} of archive {begun.recovery.archive.stanza}, and {until}")
+    return begun
+
+
+def _gone_back(store: Store, *, instance: str, is_trial: bool) -> Operation:
+    return RestorePlans(store, SYSTEM_CLOCK).go_back(instance, is_trial=is_trial)
+
+
+def _finished(store: Store, *, instance: str, is_trial: bool) -> Operation:
+    return RestorePlans(store, SYSTEM_CLOCK).finish(instance, is_trial=is_trial)
 
 
 def time_of(text: str) -> datetime:
@@ -205,12 +270,17 @@ def _list(
         if book is None:
             raise InvalidInputError(source=instance, problem="nothing is known of backups of it")
         text = archive_view(broker, instance, book.archive, SYSTEM_CLOCK.wall()).text
+        others = [other for _, other in broker.backup_books.list(instance) if other.archive != book.archive]
     if as_json:
         told = {"backups": book.backups, "verifications": book.verifications}
         print_json({**msgspec.to_builtins(told), "stanza": book.archive.stanza, "archive": text})
         return
     print_grid(["backup", "kind", "ended", "bytes", "stored", "state"], [_row(book, backup) for backup in book.backups])
     print_hint(f"as of {shown_time(book.looked_at)}; {text}" if book.looked_at else text)
+    for other in others:
+        # Why told: a time of then is restored from there.
+        until = f" until {shown_time(other.spans[-1].until)}" if other.spans and other.spans[-1].until else ""
+        print_hint(f"archive {other.archive.stanza}, which it had{until}, has {len(other.backups)} backups")
 
 
 def _row(book: BackupBook, backup: Backup) -> list[str]:

@@ -38,8 +38,9 @@ class ProgramResult:
 
     @property
     def problem(self) -> str:
-        """What it said is wrong, the end of it."""
-        return (self.errors.decode(errors="replace").strip() or f"it ended with {self.code}")[-TEXT_MAX:]
+        """What it said is wrong, the end of it, in one line."""
+        said = " ".join(self.errors.decode(errors="replace").split())
+        return (said or f"it ended with {self.code}")[-TEXT_MAX:]
 
 
 class TaskProcesses:

@@ -4,12 +4,12 @@ Nothing is carried out here, and nothing asked of a cell.
 """
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, Literal
 from uuid import uuid4
 
 from keyplan.apps.patroni.backups.archive import archiving
-from keyplan.apps.patroni.backups.books import chosen_backup, newest_book, shown_time
+from keyplan.apps.patroni.backups.books import beginning_of, recovery_target, shown_time
 from keyplan.apps.patroni.backups.records import (
     Archive,
     BackupPolicy,
@@ -22,9 +22,9 @@ from keyplan.apps.patroni.events import EventLog
 from keyplan.apps.patroni.layout import BookKey, Broker
 from keyplan.apps.patroni.operations import (
     IN_PROGRESS,
-    new_operation,
+    begin_planned,
     new_password,
-    refuse_unusable,
+    operation_on,
     write_begun,
 )
 from keyplan.apps.patroni.records import Credentials, InstanceState, Operation, Step
@@ -33,7 +33,10 @@ from keyplan.engine import Clock
 from keyplan.layout import Binding
 from keyplan.store import Store
 
-__all__ = ["BackupKind", "BackupPlans"]
+__all__ = ["BACKUP_OPERATIONS", "BackupKind", "BackupPlans"]
+
+BACKUP_OPERATIONS: Final = ("archive", "backup", "verify-backup", "restore", "restore-back", "restore-finish")
+"""The kinds of operations that begin here and in restore_plans.py, but for what makes an instance."""
 
 BackupKind = Literal["full", "diff", "incr"]
 
@@ -134,19 +137,18 @@ class BackupPlans:
     def _restored(
         self, broker: Broker, source: str, new: str, target: datetime | None
     ) -> tuple[Operation, InstanceState]:
-        former, book = broker.instances.get(source), newest_book(broker, source)
-        if book is None:
-            raise RefusedError(404, f"nothing is known of backups of {source}")
+        former = broker.instances.get(source)
         if target is not None and target.timestamp() > self._clock.wall():
             raise RefusedError(400, f"{shown_time(target.timestamp())} is yet to come")
-        backup = chosen_backup(book, target)
+        book, backup, until = beginning_of(source, broker.backup_books.list(source), target)
         configuration = {
             name: value
             for name, value in (broker.configurations.get(source) or {}).items()
             if name not in _NOT_TAKEN_OVER
         }
-        text = "" if target is None else target.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f+00")
-        recovery = Recovery(archive=book.archive, label=backup.label, target=text, configuration=configuration)
+        recovery = Recovery(
+            archive=book.archive, label=backup.label, target=recovery_target(until), configuration=configuration
+        )
         state = InstanceState(
             instance_id=new,
             service_id=book.service_id,
@@ -173,27 +175,12 @@ class BackupPlans:
         return self._operation("provision", steps, state), state
 
     def _operation(self, kind: str, steps: Sequence[Step], state: InstanceState) -> Operation:
-        begun = new_operation(self._clock, kind, [*steps], state.parameters)
-        begun.plan_id, begun.node_count, begun.cells = state.plan_id, state.node_count, state.cells
-        return begun
+        return operation_on(self._clock, kind, steps, state)
 
     def _begin(
         self, instance: str, planned: Callable[[Broker, InstanceState], Operation], *, is_trial: bool
     ) -> Operation:
-        def work(binding: Binding) -> Operation:
-            broker = Broker(binding)
-            state = broker.instances.get(instance)
-            if state is None:
-                raise RefusedError(404, "there is no such instance")
-            refuse_unusable(broker.operations.get(instance))
-            # Why beside the transaction: what Patroni writes all the time would be guarded.
-            with self._store.snapshot() as pinned:
-                begun = planned(Broker(pinned), state)
-            if not is_trial:
-                write_begun(broker, instance, state, begun, self._events)
-            return begun
-
-        return self._store.run(work)
+        return begin_planned(self._store, self._events, instance, planned, is_trial=is_trial)
 
 
 def _leader(broker: Broker, instance: str) -> str:

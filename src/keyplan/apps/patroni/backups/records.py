@@ -17,6 +17,7 @@ __all__ = [
     "Recovery",
     "Repository",
     "S3Store",
+    "Span",
     "TaskAnswer",
     "Verification",
     "new_archive",
@@ -98,6 +99,7 @@ class Recovery(Struct, kw_only=True, frozen=True):
     `target` is UTC, as PostgreSQL reads it. `configuration` is the dynamic one of the cluster that was backed up.
     """
 
+    schema_name: ClassVar[str] = "BrokerRecovery"
     archive: Archive
     label: str
     target: str = ""
@@ -149,11 +151,19 @@ class Verification(Struct, kw_only=True):
     problem: str = ""
 
 
+class Span(Struct, kw_only=True, frozen=True):
+    """From when to when an instance had an archive, in seconds of Unix time; it has it still where `until` is 0."""
+
+    since: float
+    until: float = 0.0
+
+
 class BackupBook(Struct, kw_only=True):
     """The backups of one archive as they were found at `looked_at`. It outlives its instance, as they do.
 
     `service_id`, `plan_id` and `node_count` are what the instance was. `verifications` are each backup's last, by its label.
-    `unverified` is how many were made since one was verified.
+    `unverified` is how many were made since one was verified. `spans` are when the instance had the archive: from one restore
+    in place to the next it has another.
     """
 
     archive: Archive
@@ -163,6 +173,7 @@ class BackupBook(Struct, kw_only=True):
     backups: list[Backup] = field(default_factory=list)
     verifications: dict[str, Verification] = field(default_factory=dict)
     unverified: int = 0
+    spans: list[Span] = field(default_factory=list)
     looked_at: float = 0.0
 
 

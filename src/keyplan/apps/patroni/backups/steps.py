@@ -10,14 +10,14 @@ from typing import Final
 
 import psycopg
 
-from keyplan.apps.patroni.backups.books import leaders_report
+from keyplan.apps.patroni.backups.books import end_span, leaders_report, put_book
 from keyplan.apps.patroni.backups.log_switch import switch_log
-from keyplan.apps.patroni.backups.records import Archive, BackupBook, NodeTask, TaskAnswer, Verification
+from keyplan.apps.patroni.backups.records import Archive, NodeTask, TaskAnswer, Verification
 from keyplan.apps.patroni.clusters import RUNNING, leader_of
 from keyplan.apps.patroni.layout import BookKey, Broker, NodeKey, OrderKey
 from keyplan.apps.patroni.operation_progress import OperationProgress, StepFailedError
 from keyplan.apps.patroni.ports import PortAllocator
-from keyplan.apps.patroni.records import InstanceState, Operation, Step
+from keyplan.apps.patroni.records import Operation, Step
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
 from keyplan.layout import Binding
@@ -64,10 +64,12 @@ class BackupSteps:
             raise
 
         def equipped(broker: Broker) -> None:
-            state = broker.instances.require(self._instance)
+            state, now = broker.instances.require(self._instance), self._progress.clock.wall()
+            if state.archive is not None and state.archive.stanza != archive.stanza:
+                end_span(broker, self._instance, state.archive, now)
             state.archive = archive
             broker.instances.put(self._instance, state)
-            _put_book(broker, self._instance, state, archive)
+            put_book(broker, self._instance, state, archive, since=now)
 
         self._progress.complete(equipped)
 
@@ -168,7 +170,7 @@ class BackupSteps:
     def _noted(self, step: Step, answer: TaskAnswer, broker: Broker) -> None:
         state = broker.instances.require(self._instance)
         if state.archive is not None:
-            book = _put_book(broker, self._instance, state, state.archive)
+            book = put_book(broker, self._instance, state, state.archive, since=state.created_at)
             former = {backup.label for backup in book.backups}
             book.unverified += sum(backup.label not in former for backup in answer.backups)
             book.backups = answer.backups
@@ -181,7 +183,7 @@ class BackupSteps:
     def _verified(self, step: Step, answer: TaskAnswer, broker: Broker, _operation: Operation | None = None) -> None:
         state = broker.instances.require(self._instance)
         if state.archive is not None:
-            book = _put_book(broker, self._instance, state, state.archive)
+            book = put_book(broker, self._instance, state, state.archive, since=state.created_at)
             found = Verification(
                 verified_at=self._progress.clock.wall(), seconds=answer.seconds, problem=answer.problem
             )
@@ -266,6 +268,7 @@ class BackupSteps:
         self._progress.complete(recovered)
 
     def _unrecovered(self) -> str:
+        self._progress.require_wanted()
         problem = self._missing_leader()
         if problem:
             reports = {
@@ -294,13 +297,3 @@ def _order_archive(broker: Broker, instance: str, archive: Archive | None) -> No
         if order is not None and not order.remove and order.archive != archive:
             order.archive = archive
             broker.orders.put(place, order)
-
-
-def _put_book(broker: Broker, instance: str, state: InstanceState, archive: Archive) -> BackupBook:
-    """Write what the instance is into the book of its archive, and return the book."""
-    key = BookKey(instance, archive.stanza)
-    book = broker.backup_books.get(key) or BackupBook(archive=archive)
-    book.archive = archive
-    book.service_id, book.plan_id, book.node_count = state.service_id, state.plan_id, state.node_count
-    broker.backup_books.put(key, book)
-    return book

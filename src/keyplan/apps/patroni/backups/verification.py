@@ -19,7 +19,7 @@ from keyplan.apps.patroni.backups.records import Backup
 from keyplan.apps.patroni.node_host import as_user
 from keyplan.apps.patroni.node_process import Node
 
-__all__ = ["problem_of", "remove_scratch"]
+__all__ = ["problem_of", "remove_scratch", "settings_told"]
 
 _FOLDER: Final = "verification"
 _DATABASES_MAX: Final = 1_000
@@ -43,6 +43,12 @@ _SETTINGS: Final = {
 }
 _LIST: Final = "SELECT 'is ' || encode(convert_to(datname, 'UTF8'), 'hex') AS found FROM pg_database WHERE datallowconn"
 _COUNT: Final = "SELECT 'has ' || count(*) AS found FROM pg_class"
+_CONTROLLED: Final = {
+    "max_prepared_transactions": re.compile(r"^max_prepared_xacts setting:\s+(\d+)$", re.MULTILINE),
+    "max_locks_per_transaction": re.compile(r"^max_locks_per_xact setting:\s+(\d+)$", re.MULTILINE),
+}
+"""Settings that a recovery needs as they were, and how pg_controldata tells them: prepared transactions take their places."""
+_FATAL: Final = re.compile(r"(?:ERROR|FATAL|PANIC):.*")
 _FOUND: Final = re.compile(rb'found = "(is|has) ([0-9a-f]+)"')
 
 
@@ -107,25 +113,30 @@ def _done(programs: NodePrograms, *command: str) -> None:
         raise TaskFailedError(f"{command[0]}: {result.problem}")
 
 
+def settings_told(control: str) -> dict[str, str]:
+    """Return what pg_controldata tells of settings that a recovery needs."""
+    found = {name: pattern.search(control) for name, pattern in _CONTROLLED.items()}
+    return {name: match[1] for name, match in found.items() if match is not None}
+
+
 def _ask(program: PgBackRest) -> None:
-    names = [bytes.fromhex(word.decode()).decode() for word in _answers(program, "template1", _LIST)]
-    for name in names[:_DATABASES_MAX]:
-        _answers(program, name, _COUNT)
-
-
-def _answers(program: PgBackRest, database: str, statement: str) -> list[bytes]:
-    """Return what PostgreSQL answers to a statement. Raises _BadBackupError where it does not."""
     node = program.programs.node
-    data = _folder(node) / "data"
+    data, programs = _folder(node) / "data", node.host.programs_for(node.data_version)
+    control = program.programs.run(str(programs / "pg_controldata"), "-D", str(data)).output.decode(errors="replace")
     fetch = shlex.join([*program.words, f"--pg1-path={data}", "archive-get"])
-    settings = {**_SETTINGS, "restore_command": f'{fetch} %f "%p"'}
-    words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-    result = program.programs.run(
-        *(str(node.host.programs_for(node.data_version) / "postgres"), "--single", "-F", "-D", str(data)),
-        *(*words, "--", database),
-        given=f"{statement}\n".encode(),
-    )
+    settings = {**_SETTINGS, **settings_told(control), "restore_command": f'{fetch} %f "%p"'}
+    command = [str(programs / "postgres"), "--single", "-F", "-D", str(data)]
+    command += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    names = [bytes.fromhex(word.decode()).decode() for word in _answers(program, [*command, "--", "template1"], _LIST)]
+    for name in names[:_DATABASES_MAX]:
+        _answers(program, [*command, "--", name], _COUNT)
+
+
+def _answers(program: PgBackRest, command: list[str], statement: str) -> list[bytes]:
+    """Return what PostgreSQL answers to a statement. Raises _BadBackupError where it does not."""
+    result = program.programs.run(*command, given=f"{statement}\n".encode())
     found = [word for _, word in _FOUND.findall(result.output)]
     if result.code or not found:
-        raise _BadBackupError(f"PostgreSQL: {result.problem}")
+        fatal = _FATAL.findall(result.errors.decode(errors="replace"))
+        raise _BadBackupError(f"PostgreSQL: {' '.join(fatal[-1].split()) if fatal else result.problem}")
     return found

@@ -13,9 +13,10 @@ from keyplan.apps.patroni.backups.books import is_refuted, last_verified, shown_
 from keyplan.apps.patroni.backups.records import Archive, ArchiveState, BackupBook
 from keyplan.apps.patroni.layout import BookKey, Broker, NodeKey, OrderKey
 from keyplan.apps.patroni.readable import readable_of
+from keyplan.apps.patroni.records import InstanceState
 from keyplan.errors import CorruptionError
 
-__all__ = ["ArchiveView", "archive_problem", "archive_view", "backup_problem", "verification_problem"]
+__all__ = ["ArchiveView", "archive_problem", "archive_view", "backup_problem", "former_text", "verification_problem"]
 
 
 class ArchiveView(Struct, frozen=True):
@@ -83,6 +84,18 @@ def _refutation(book: BackupBook) -> str:
     if not tried or not is_refuted(book, tried[-1]):
         return ""
     return f"{tried[-1].label} could not be restored: {book.verifications[tried[-1].label].problem}"
+
+
+def former_text(state: InstanceState) -> str:
+    """Return which former cluster an instance has, in words; empty where it has none."""
+    former = state.former
+    if former is None:
+        return ""
+    nodes = ", ".join(f"{node} on {cell}" for node, cell in former.nodes.items())
+    return (
+        f"its former cluster is halted since {shown_time(former.laid_aside_at)}: {nodes}; `restore --back` returns to it, "
+        "`restore --finish` removes it"
+    )
 
 
 def archive_problem(broker: Broker, instance: str, archive: Archive, now: float) -> str:
