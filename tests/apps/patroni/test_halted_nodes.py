@@ -57,6 +57,23 @@ def test_a_halted_node_keeps_its_data_and_is_started_by_its_order_alone(agents: 
     steps_until(agent, lambda: not data.exists())
 
 
+def test_why_a_node_ended_by_itself_is_told_before_its_log_goes_with_it(agents: Agents, tmp_path: Path) -> None:
+    store = ordered_store("n1")
+    (node,) = started(agents, store, "n1").nodes
+    log = tmp_path / "cell" / "nodes" / "n1" / "log"
+    assert node.last_failure() == ""
+    lines = [
+        "FATAL:  long ago",
+        "x" * 20_000,
+        "2026-11-24 GMT [1] FATAL:  recovery ended \x1b[2J",
+        "STATEMENT:  secret",
+    ]
+    log.write_text("\n".join(lines))
+    assert node.last_failure() == "FATAL:  recovery ended"
+    log.unlink()
+    assert node.last_failure() == ""
+
+
 def test_a_node_that_is_not_there_is_not_said_to_be_halted(agents: Agents) -> None:
     store = ordered_store()
     halt(store, halted=True)

@@ -131,8 +131,8 @@ def _assert_restored_in_place(everything: UpProcess, between: str, bound: tuple[
     assert len([file for file in nodes if not file.exists()]) == 1
 
 
-def _assert_a_bad_backup_is_told(everything: UpProcess, folder: Path) -> None:
-    """A backup without the end of its log is told before somebody needs it."""
+def _assert_a_bad_backup_is_told_and_a_good_one(everything: UpProcess, folder: Path) -> None:
+    """A backup without the end of its log is told before somebody needs it, and one that can be restored."""
     book = book_of(everything)
     (segment,) = folder.glob(f"archive/{book.archive.stanza}/*/*/{book.backups[-1].last_wal}-*")
     away = segment.rename(folder / "away")
@@ -142,6 +142,10 @@ def _assert_a_bad_backup_is_told(everything: UpProcess, folder: Path) -> None:
     assert {"verification-failed f1", "failed-operation f1"} <= {*faults(everything)}
     away.rename(segment)
     done(everything, "verify-backup f1")
+    assert [*everything.data.rglob("verification")] == []
+    listed = command(everything, "backups f1")
+    assert [line.split("\t")[1] for line in listed.splitlines() if "\t" in line] == ["full", "incr"]
+    assert "\tverified 2" in listed
 
 
 @pytest.mark.slow
@@ -178,12 +182,7 @@ def test_a_cluster_is_made_again_as_it_was_in_place_and_beside_it_and_what_is_wr
     assert "begun" in command(everything, f"restore f1 --as f2 --to {between} --no-wait")
     # Why not its end: it needs nothing more of f1 then, and takes a while.
     until(lambda: completed_steps(everything, "f2") > 1, 60, everything.logs)
-    done(everything, "verify-backup f1")
-    assert [*everything.data.rglob("verification")] == []
-    listed = command(everything, "backups f1")
-    assert [line.split("\t")[1] for line in listed.splitlines() if "\t" in line] == ["full", "incr"]
-    assert "\tverified 2" in listed
-    _assert_a_bad_backup_is_told(everything, folder)
+    _assert_a_bad_backup_is_told_and_a_good_one(everything, folder)
 
     assert everything.until_done("f2") == "succeeded", everything.logs()
     restored = superuser_uri(everything, "f2")

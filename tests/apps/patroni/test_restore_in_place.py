@@ -71,8 +71,8 @@ def test_a_restore_in_place_halts_what_is_there_and_makes_others_on_the_same_cel
     ("problem", "match"),
     [
         ("future", "is yet to come"),
-        ("paused", "has pause in its configuration"),
-        ("standby", "has standby_cluster in its configuration"),
+        ("paused", "the cluster is paused"),
+        ("standby", "it is a standby of another cluster"),
         ("outside", "no cell runs a, and halts it"),
         ("away", "cell cell-a is not alive"),
         ("early", "the oldest backup ended at"),

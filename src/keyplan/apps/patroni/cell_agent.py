@@ -45,6 +45,7 @@ __all__ = ["CellAgent", "CellSettings"]
 
 _POLL_SECONDS: Final = 0.25
 _RETRY_SECONDS: Final = 1.0
+_LOG_IS_THERE: Final = "its log is in the cell's folder"
 _PORTS_DEFAULT: Final = PortRange(20_000, 24_999)
 
 
@@ -324,7 +325,8 @@ class CellAgent:
         report.data_bytes = node.data_bytes()
         if node.process is None and node.starts > 1:
             report.state = "failed"
-            report.message = "Patroni ends by itself; its log is in the cell's folder"
+            # Why the reason: a node that an operation gives up is removed with its log.
+            report.message = "; ".join(filter(None, ("Patroni ends by itself", node.last_failure(), _LOG_IS_THERE)))
         return report
 
     def _plan(self, name: str, order: NodeOrder) -> NodePlan:

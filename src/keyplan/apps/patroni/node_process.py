@@ -64,6 +64,11 @@ _LOOK_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _POSTMASTER_BYTES_MAX: Final = 4_096
 """Why: eight lines, of which one is a path."""
 
+_FAILURE: Final = re.compile(r"(?:FATAL|PANIC):  ?[^\x00-\x1f\x7f-\x9f]+")
+"""Why no other lines: what a statement said may hold a secret, and who has the cluster may have it log anything."""
+_FAILURE_MAX: Final = 300
+_LOG_BYTES_MAX: Final = 16_384
+
 _MEASURE_SECONDS: Final = 10.0
 """Why: each is a walk through its folder, and a write into the store."""
 _FILES_MAX: Final = 500_000
@@ -186,6 +191,16 @@ class Node:
         timeline, look, archive = led_timeline(self._home / "data"), self.archive_look, self.plan.archive
         is_known = look is not None and archive is not None and look[:2] == (archive.stanza, timeline)
         return 0 if timeline <= 1 or is_known else timeline
+
+    def last_failure(self) -> str:
+        """Return the last line of its log by which PostgreSQL said that it cannot go on; empty where none is near the end."""
+        try:
+            with (self.folder / "log").open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_BYTES_MAX))
+                told = _FAILURE.findall(log.read(_LOG_BYTES_MAX).decode(errors="replace"))
+        except OSError:
+            return ""
+        return told[-1][:_FAILURE_MAX].rstrip() if told else ""
 
     @property
     def starts(self) -> int:

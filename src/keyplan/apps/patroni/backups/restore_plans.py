@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from keyplan.apps.patroni.backups.books import beginning_of, recovery_target, shown_time, sound_backups
@@ -53,10 +53,7 @@ class RestorePlans:
                     422, "its former cluster is there still: `restore --back` returns to it, `--finish` removes it"
                 )
             beginning = beginning_of(instance, broker.backup_books.list(instance), target)
-            configuration = broker.configurations.get(instance) or {}
-            for word in ("pause", "standby_cluster"):
-                if is_on(configuration.get(word)) or (configuration.get(word) and word != "pause"):
-                    raise RefusedError(422, f"the cluster has {word} in its configuration: end that first")
+            configuration = _led_configuration(broker, instance)
             placed = self._placed(broker, instance)
             if _is_halted(broker, placed):
                 raise RefusedError(422, "a way back has not come to its end: `restore --back` goes on with it")
@@ -92,6 +89,7 @@ class RestorePlans:
             return called_off
 
         def planned(broker: Broker, state: InstanceState) -> Operation:
+            _led_configuration(broker, instance)
             placed = self._placed(broker, instance)
             ending = [Step(kind="resume"), Step(kind="wait_leader"), Step(kind="wait_members"), *_SETTLED]
             if _is_halted(broker, placed):
@@ -136,6 +134,16 @@ class RestorePlans:
         self, instance: str, planned: Callable[[Broker, InstanceState], Operation], *, is_trial: bool
     ) -> Operation:
         return begin_planned(self._store, self._events, instance, planned, is_trial=is_trial)
+
+
+def _led_configuration(broker: Broker, instance: str) -> dict[str, Any]:
+    """Return a cluster's dynamic configuration. Raises RefusedError where no node would come to lead by itself with it."""
+    configuration = broker.configurations.get(instance) or {}
+    if is_on(configuration.get("pause")):
+        raise RefusedError(422, "the cluster is paused, and nobody would come to lead; resume it first")
+    if configuration.get("standby_cluster"):
+        raise RefusedError(422, "it is a standby of another cluster: what that one was is restored there")
+    return configuration
 
 
 def _called_off(broker: Broker, instance: str, *, is_trial: bool) -> Operation | None:
