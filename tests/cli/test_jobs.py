@@ -25,7 +25,7 @@ from keyplan.maintenance import JobKind, open_jobs, unfinished_work
 from keyplan.maintenance.claims import CLAIM_FORM, Claim, prefix_claim
 from keyplan.maintenance.migration.marks import STATE_FORM, state_key
 from keyplan.store import IndexStateKey, IndexStates
-from tests.apps.runm.partitions import filled_partition
+from tests.apps.runm.partitions import DOOMED, filled_partition
 from tests.cli.conftest import SITE, Keyplan
 from tests.cli.layouts import Box, Shelf, Site
 from tests.maintenance import evolving
@@ -316,6 +316,19 @@ def test_the_printed_command_names_the_store_of_the_settings_from_any_folder(
     assert run(*shlex.split(again[1])[1:]).code == 0
     assert content(f"lmdb:{home}/store.kv") == content(f"lmdb:{home}/source.kv")
     assert list(elsewhere.iterdir()) == []
+
+
+def test_the_printed_command_of_a_removal_names_the_partition_by_what_nobody_else_can_have(
+    run: Keyplan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = removed(run)
+    with told_at(monkeypatch, 1, signal.SIGTERM):
+        answer = run(*command)
+    assert answer.code == TERMINATED
+    assert f"`keyplan runm remove {DOOMED.hex} --yes" in answer.err
+    [job] = run("jobs", "--json", "--store", "lmdb:./store.kv").documents
+    assert f"keyplan runm remove {DOOMED.hex} --yes" in job["command"]
 
 
 def test_the_printed_command_names_the_registry_that_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from keyplan.apps.runm.partition_calls import add_partition
 from keyplan.apps.runm.partition_file import FORMAT, PartitionLine
 from keyplan.apps.runm.partition_removal import (
     Removal,
+    partition_to_remove,
     plan_removal,
     remove_partition,
     rename_partition,
@@ -105,6 +106,24 @@ def test_while_a_partition_goes_nothing_is_made_in_it_and_its_uuid_is_nobodys(de
     assert open_jobs(engine) == []
     with deployment.reading() as state:
         require_free_uuid(deployment, state, DOOMED)
+
+
+def test_a_removal_that_is_given_again_by_name_takes_no_partition_that_has_the_name_by_then(
+    deployment: Deployment,
+) -> None:
+    store, later = deployment.store, Partition(UUID(int=5), "doomed")
+    with pytest.raises(KeyboardInterrupt):
+        remove_partition(Store(Interrupted(store.engine)), "", "doomed")
+    assert partition_to_remove(store, "", "doomed").uuid == DOOMED
+    deployment.runm.partitions.insert(later.uuid, later)
+    for act in (partition_to_remove, plan_removal, remove_partition):
+        with pytest.raises(
+            InvalidInputError, match=f"{DOOMED.hex}, which is being removed; {later.uuid.hex}, which is"
+        ):
+            act(store, "", "doomed")
+    remove_partition(store, "", DOOMED.hex)
+    assert plan_removal(store, "", "doomed").partition == later
+    assert not any(DOOMED.hex.encode() in key for key in keys_of(store.engine))
 
 
 def test_one_damaged_record_keeps_no_other_from_being_removed_set_or_verified(deployment: Deployment) -> None:

@@ -14,7 +14,12 @@ import typer
 from keyplan.apps.runm.cli_options import ObjectTypeOption, ServeOptions, code_and_text, decisions_of, object_type_of
 from keyplan.apps.runm.migrate import migrate as migrated
 from keyplan.apps.runm.partition_file import Line, ObjectTypeLine, lines_read, lines_written
-from keyplan.apps.runm.partition_removal import plan_removal, remove_partition, rename_partition
+from keyplan.apps.runm.partition_removal import (
+    partition_to_remove,
+    plan_removal,
+    remove_partition,
+    rename_partition,
+)
 from keyplan.apps.runm.records import ProviderType
 from keyplan.apps.runm.reindex import reindex as reindexed
 from keyplan.apps.runm.settings import ROOT_CONSTANT, RootSettings, ServeSettings
@@ -235,13 +240,11 @@ def remove(
         with opened_store(store, config, readonly=True) as opened:
             removal = plan_removal(opened, prefix, partition)
     else:
-        command = ("runm", "remove", partition, "--yes", "--root", prefix + ROOT_CONSTANT)
-        with (
-            opened_store(store, config) as opened,
-            stopped_by_signals(lambda: (*command, "--store", url)) as stop,
-            progress_bar("remove") as shown,
-        ):
-            removal = remove_partition(opened, prefix, partition, stop=stop, command=command, progress=shown.told)
+        with opened_store(store, config) as opened:
+            uuid = partition_to_remove(opened, prefix, partition).uuid.hex
+            command = ("runm", "remove", uuid, "--yes", "--root", prefix + ROOT_CONSTANT)
+            with stopped_by_signals(lambda: (*command, "--store", url)) as stop, progress_bar("remove") as shown:
+                removal = remove_partition(opened, prefix, uuid, stop=stop, command=command, progress=shown.told)
     if as_json:
         print_json(removal._asdict() | {"partition": removal.partition.uuid.hex, "is_removed": yes})
         return

@@ -36,7 +36,14 @@ from keyplan.layout import BoundIndex
 from keyplan.maintenance import ApplicationJob, ApplicationJobs
 from keyplan.store import Backoff, Store, Transaction
 
-__all__ = ["Removal", "plan_removal", "remove_partition", "rename_partition", "require_free_uuid"]
+__all__ = [
+    "Removal",
+    "partition_to_remove",
+    "plan_removal",
+    "remove_partition",
+    "rename_partition",
+    "require_free_uuid",
+]
 
 T = TypeVar("T")
 
@@ -95,8 +102,16 @@ def rename_partition(store: Store, prefix: str, partition: str, name: str) -> Pa
         raise AlreadyExistsError(table="partitions", key=name) from error
 
 
+def partition_to_remove(store: Store, prefix: str, partition: str) -> Partition:
+    """Return the partition of a UUID or name, also one whose removal has begun. Raises as `remove_partition` does.
+
+    Why the name alone is not enough for whoever goes on later: it is free from the removal's first commit on.
+    """
+    return _begun_or_there(Deployment(store, prefix), partition)
+
+
 def plan_removal(store: Store, prefix: str, partition: str) -> Removal:
-    """Count what goes with a partition; nothing is written. Raises NotFoundError."""
+    """Count what goes with a partition; nothing is written. Raises as `remove_partition` does."""
     deployment = Deployment(store, prefix)
     return _Sweep(deployment, _begun_or_there(deployment, partition)).counted()
 
@@ -112,8 +127,9 @@ def remove_partition(
 ) -> Removal:
     """Remove a partition and all that it holds; give what went. The service may run meanwhile.
 
-    Given again, by name or UUID, an interrupted removal goes on. Raises NotFoundError, StoppedError when `stop` is set,
-    TargetTakenError when another process has taken the removal over.
+    Given again, by name or UUID, an interrupted removal goes on. Raises NotFoundError, InvalidInputError for a name that
+    another partition has by then, StoppedError when `stop` is set, TargetTakenError when another process has taken the removal
+    over.
     """
     deployment = Deployment(store, prefix)
     sweep = _Sweep(deployment, _begun_or_there(deployment, partition))
@@ -174,21 +190,28 @@ def _names_of(deployment: Deployment, snapshot: Snapshot, uuid: UUID) -> Iterato
 
 
 def _begun_or_there(deployment: Deployment, text: str) -> Partition:
-    """The partition of a UUID or name, also one whose removal has begun. Raises NotFoundError."""
+    """The partition of a UUID or name, also one whose removal has begun.
+
+    Raises NotFoundError; InvalidInputError for a name that is not one partition's alone: it is free once a removal has begun.
+    """
     with deployment.reading() as state:
         there = _uuid_of(state, text)
         record = None if there is None else _record_of(deployment, state, there)
         root = deployment.bound.root
         rows = readable(ApplicationJobs(state.binding).jobs.rows())
-        begun_ones = [job for key, job in rows if key.startswith(_JOB) and key.endswith(root)]
+        begun_ones = [job.facts for key, job in rows if key.startswith(_JOB) and key.endswith(root)]
     uuid = parsed_uuid(text)
-    for job in begun_ones:
-        found = Partition(UUID(job.facts["uuid"]), job.facts["name"])
-        if record is None and (found.uuid == uuid or found.name == text):
-            return found
-    if record is None:
+    found = [Partition(UUID(facts["uuid"]), facts["name"]) for facts in begun_ones]
+    meant = [one for one in found if uuid == one.uuid or (uuid is None and one.name == text)]
+    if record is not None:
+        meant.append(record)
+    if not meant:
         raise NotFoundError(table="partitions", key=text)
-    return record
+    if len(meant) > 1:
+        said = [f"{one.uuid.hex}, which {'is there' if one is record else 'is being removed'}" for one in meant]
+        problem = f"{text} is the name of several: {'; '.join(said)}. Give the UUID of the one that is meant"
+        raise InvalidInputError(source="the partition", problem=problem)
+    return meant[0]
 
 
 class _Sweep:
