@@ -3,21 +3,32 @@
 import json
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 import pytest
+from msgspec import structs
 
 import keyplan
 from keyplan.apps.runm import Object, ObjectType, Partition, Runm
+from keyplan.apps.runm.definitions import Scope, point, pointer_at
 from keyplan.apps.runm.deployment import Deployment
-from keyplan.apps.runm.partition_file import Line, lines_read, lines_written
+from keyplan.apps.runm.partition_file import (
+    FORMAT,
+    Line,
+    ObjectLine,
+    PartitionLine,
+    lines_read,
+    lines_written,
+)
+from keyplan.apps.runm.partition_removal import remove_partition
 from keyplan.apps.runm.start import ensure_started
 from keyplan.apps.runm.transfer import ImportReport, exported, import_partition
 from keyplan.apps.runm.verify import verify
 from keyplan.cli.main import main
-from keyplan.engine import ALL_KEYS
-from keyplan.errors import InvalidInputError, NotFoundError
+from keyplan.engine import ALL_KEYS, MEMORY_PROFILE, MemoryEngine
+from keyplan.errors import AlreadyExistsError, ConflictError, InvalidInputError, NotFoundError
 from keyplan.store import Store
 from tests.apps.runm.client import EAST, GROUP, I1, I2, PROJECT, SW, WEST
 from tests.apps.runm.conftest import Served
@@ -132,6 +143,50 @@ def test_a_name_or_type_that_does_not_fit_is_in_the_way(filled: Served, other: S
         "the name us-west.example.com is another partition's there",
         f"object {'9' * 32}: its type acme.rack is not registered there",
     )
+
+
+@pytest.mark.parametrize("what", ["definition", "partition"])
+def test_what_somebody_writes_while_a_file_is_brought_in_stays(filled: Served, other: Store, what: str) -> None:
+    lines = list(exported(filled.store, "", WEST))
+    deployment, scope = Deployment(other), Scope(UUID(WEST), "runm.image")
+    runm, own = deployment.runm, Partition(UUID(WEST), "another")
+    acts: dict[str, Callable[[], object]] = {
+        "definition": lambda: point(runm, scope, UUID(int=3)),
+        "partition": lambda: runm.partitions.insert(own.uuid, own),
+    }
+    looks = iter((list, acts[what]))  # Why: a file is read once to compare it with the store, and once to write it.
+
+    def given() -> list[Line]:
+        next(looks)()
+        return lines
+
+    with pytest.raises(AlreadyExistsError):
+        import_partition(other, "", given, is_dry_run=False)
+    assert pointer_at(runm, scope) == (UUID(int=3) if what == "definition" else None)
+    assert runm.partitions.get(own.uuid) == (own if what == "partition" else None)
+    assert list(runm.objects.keys()) == []
+
+
+def test_nothing_is_brought_into_a_partition_that_is_removed_meanwhile() -> None:
+    store = Store(MemoryEngine(profile=replace(MEMORY_PROFILE, commit_operations_max=40)))
+    deployment, partition = Deployment(store), UUID(WEST)
+    objects = [ObjectLine(Object(partition, "runm.image", UUID(int=n), f"n{n}", "p")) for n in range(1, 41)]
+    lines: list[Line] = [PartitionLine(FORMAT, partition, "west"), *objects]
+
+    def remove(_written: int) -> None:
+        remove_partition(store, "", "west")
+
+    with pytest.raises(ConflictError, match="was removed meanwhile"):
+        import_partition(store, "", lambda: lines, is_dry_run=False, progress=remove)
+    assert list(deployment.runm.objects.keys()) == []
+
+
+def test_a_provider_with_something_else_beside_it_is_in_the_way(filled: Served, other: Store, tmp_path: Path) -> None:
+    path = written(filled.store, tmp_path / "west.jsonl")
+    brought(other, path)
+    beside = Deployment(other).beside.providers
+    beside.put(UUID("a2" * 16), structs.replace(beside.require(UUID("a2" * 16)), provider_type="runm.storage.block"))
+    assert brought(other, path).conflicts == (f"object {'a2' * 16}: it is another one there, or was changed",)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ Nothing is brought in while anything of the file does not fit the store. What is
 passed over, so that an import that was interrupted is run again.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
@@ -13,7 +13,7 @@ from uuid import UUID
 from keyplan.apps.runm.definitions import point, pointer_at, pointers_of
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
 from keyplan.apps.runm.identity import checked_object, partition_name_problem
-from keyplan.apps.runm.layout import ObjectName, ObjectSubType, PartitionObjectName
+from keyplan.apps.runm.layout import ObjectName, ObjectSubType, PartitionObjectName, Runm
 from keyplan.apps.runm.names import refuse_unnamed
 from keyplan.apps.runm.partition_file import (
     FORMAT,
@@ -30,13 +30,16 @@ from keyplan.apps.runm.refusal import RefusedError
 from keyplan.apps.runm.session import partition_named
 from keyplan.apps.runm.start import ensure_started
 from keyplan.apps.runm.well_known import WELL_KNOWN_PROVIDER_TYPES, known_types
-from keyplan.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from keyplan.errors import AlreadyExistsError, ConflictError, InvalidInputError, NotFoundError
 from keyplan.store import Store, Transaction
 
 __all__ = ["ImportReport", "exported", "import_partition"]
 
 _BATCH: Final = 128
 """Objects read at once, and, where the engine does not allow fewer, written at once."""
+
+_SPARED_OPERATIONS: Final = 2
+"""Left unused in a commit: what each asks of the partition."""
 
 _OPERATIONS_OF_AN_OBJECT: Final = 5
 """Besides its properties and tags: record, name, what stands beside it, and room."""
@@ -97,7 +100,7 @@ def import_partition(
     ensure_started(deployment)
     written = 0
     limit = store.engine.profile.commit_operations_max or _BATCH * _OPERATIONS_OF_AN_OBJECT
-    for batch in _fitting(lines(), limit):
+    for batch in _fitting(lines(), limit - _SPARED_OPERATIONS):
         written += store.run(partial(_write, deployment, examined.partition, batch))
         if progress is not None:
             progress(written)
@@ -201,7 +204,8 @@ class _Examined:
         """Why an object cannot be brought in; empty when it can, or is there."""
         own = line.record
         if there is not None:
-            return "" if there == own else "it is another one there, or was changed"
+            is_same = there == own and state.beside.providers.get(own.uuid) == line.provider
+            return "" if is_same else "it is another one there, or was changed"
         kind = self._types.get(own.object_type)
         if kind is None:
             return f"its type {own.object_type} is not registered there"
@@ -260,29 +264,51 @@ def _fitting(lines: Iterable[Line], operations_max: int) -> Iterator[list[Line]]
         yield batch
 
 
-def _write(deployment: Deployment, partition: Partition, lines: Iterable[Line], transaction: Transaction) -> int:
-    """Write what is not there; return how many records that were."""
+def _write(deployment: Deployment, partition: Partition, lines: Sequence[Line], transaction: Transaction) -> int:
+    """Write what is not there; return how many records that were.
+
+    Raises ConflictError for what is there by now as another one: it was not when the file was compared with the store.
+    """
     state = deployment.over(transaction)
     runm, written = state.runm, 0
-    for line in lines:
-        match line:
-            case PartitionLine() if not runm.partitions.exists(line.uuid):
-                require_free_uuid(deployment, state, line.uuid)
-                runm.partitions.insert(line.uuid, partition)
-            case DefinitionLine() if not runm.definitions.exists(line.record.uuid):
-                runm.definitions.insert(line.record.uuid, line.record)
-                point(runm, _scope(partition, line), line.record.uuid)
-            case ObjectLine():
-                there = runm.objects.get(line.record.uuid)
-                if there is not None and there != line.record:
-                    # Why an error: it was not there when the file was compared with the store.
-                    raise AlreadyExistsError(table="objects", key=line.record.uuid)
-                if there is not None:
-                    continue
-                runm.objects.insert(line.record.uuid, line.record)
-                if line.provider is not None:
-                    state.beside.providers.put(line.record.uuid, line.provider)
-            case _:
-                continue
+    # Why in each commit: between two of them the partition may be removed, or be given another name.
+    there = runm.partitions.get(partition.uuid)
+    if there is None and any(isinstance(line, PartitionLine) for line in lines):
+        require_free_uuid(deployment, state, partition.uuid)
+        runm.partitions.insert(partition.uuid, partition)
         written += 1
+    elif there is None:
+        raise ConflictError(problem=f"partition {partition.uuid.hex} was removed meanwhile")
+    elif there != partition:
+        raise AlreadyExistsError(table="partitions", key=partition.uuid)
+    for line in lines:
+        if isinstance(line, DefinitionLine):
+            written += _write_definition(runm, _scope(partition, line), line)
+        elif isinstance(line, ObjectLine):
+            written += _write_object(state, line)
     return written
+
+
+def _write_definition(runm: Runm, scope: Scope, line: DefinitionLine) -> bool:
+    """Write a definition and its pointer, unless both are there; return whether they were not."""
+    uuid = line.record.uuid
+    found = pointer_at(runm, scope), runm.definitions.get(uuid)
+    if found == (None, None):
+        runm.definitions.insert(uuid, line.record)
+        point(runm, scope, uuid)
+        return True
+    if found != (uuid, line.record):
+        raise AlreadyExistsError(table="definitions", key=uuid)
+    return False
+
+
+def _write_object(state: State, line: ObjectLine) -> bool:
+    """Write an object, unless it is there; return whether it was not."""
+    there = state.runm.objects.get(line.record.uuid)
+    if there is None:
+        state.runm.objects.insert(line.record.uuid, line.record)
+        if line.provider is not None:
+            state.beside.providers.put(line.record.uuid, line.provider)
+    elif there != line.record:
+        raise AlreadyExistsError(table="objects", key=line.record.uuid)
+    return there is None
