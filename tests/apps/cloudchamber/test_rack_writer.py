@@ -96,13 +96,19 @@ def test_no_part_is_left_of_a_rack_that_goes_meanwhile(writers: Writers) -> None
         first.delete(RACK, REQUIRED, delete_policy=DeletePolicy.RESTRICT)
 
 
-def test_two_writes_that_are_right_alone_are_not_both_made(writers: Writers) -> None:
-    """A second blade, and a PDU with one port."""
+@pytest.mark.parametrize("blades", [1, 70])
+def test_two_writes_that_are_right_alone_are_not_both_made(writers: Writers, blades: int) -> None:
+    """One blade more, and a PDU with a port for each of the others."""
     first, second, engine, _ = writers
-    second.write(BLADE, A_BLADE, NEW)
-    engine.between = lambda: second.write(BLADE._replace(number=2), A_BLADE, NEW)
+    for number in range(blades):
+        second.write(BLADE._replace(number=number), A_BLADE, NEW)
+    pdu = Pdu(ports={number: Port() for number in range(blades)})
+    engine.between = lambda: second.write(BLADE._replace(number=blades), A_BLADE, NEW)
     with pytest.raises(RulesOfRackError):
-        first.write(PDU, Pdu(ports={0: Port()}), NEW)
+        first.write(PDU, pdu, NEW)
+    engine.between = lambda: second.write(PDU, Pdu(ports={**pdu.ports, blades: Port()}), NEW)
+    with pytest.raises(RulesOfRackError):
+        first.write(BLADE._replace(number=blades + 1), A_BLADE, NEW)
 
 
 def test_no_actual_state_is_left_of_a_part_that_goes_meanwhile(writers: Writers) -> None:

@@ -46,6 +46,7 @@ __all__ = [
     "on_chosen_blade",
     "placed",
     "require_capacity",
+    "take_turn",
 ]
 
 R = TypeVar("R")
@@ -132,7 +133,7 @@ def placed(
         return target
     if found.why_idle:
         raise _not_placed(key, found.key, f"blade {_shown(found.key)} takes no work: {found.why_idle}")
-    guard = _guard_of(transaction, found.key)
+    take_turn(transaction, TargetBlade(*found.key))
     # Invariant: taken after the guard was read. Whoever takes capacity later changes the guard, so the commit fails.
     with layout.snapshot() as state:
         try:
@@ -142,8 +143,6 @@ def placed(
     lacking = list(shortages(needs, found.offer, taken))
     if lacking:
         raise _not_placed(key, found.key, f"blade {_shown(found.key)} has not enough: {_joined(lacking)}", lacking)
-    raised = BladeGuard(placements=guard.placements + 1)
-    transaction.blade_guards.put(TargetBlade(*found.key), raised, damaged_ok=True)
     return target
 
 
@@ -159,12 +158,16 @@ def needs_more(description: Instance, before: Instance | None) -> bool:
         return True
 
 
-def _guard_of(transaction: ServedLayout, blade: BladeKey) -> BladeGuard:
-    """Read a blade's guard. Why a new one for a damaged one: only that it changes counts, and that it was read."""
+def take_turn(transaction: ServedLayout, key: TargetBlade) -> None:
+    """Have a transaction write a guard: of several that do, one commits, and the others are made again.
+
+    What is read afterwards, in a state of its own, is so when the commit is made, as far as its writers take their turns too.
+    """
     try:
-        return transaction.blade_guards.get(TargetBlade(*blade)) or BladeGuard()
+        guard = transaction.blade_guards.get(key) or BladeGuard()
     except CorruptionError:
-        return BladeGuard()
+        guard = BladeGuard()  # Why not refused: only that it changes counts, and that it was read.
+    transaction.blade_guards.put(key, BladeGuard(placements=guard.placements + 1), damaged_ok=True)
 
 
 def _is_on(target: InstanceTarget | None, blade: BladeKey) -> bool:

@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from keyplan.apps.cloudchamber.conditions import Address, RevisionCondition, require, require_of, revision_of, row_at
 from keyplan.apps.cloudchamber.inventory_parts import Part, PartKind, PartRecord, completed
-from keyplan.apps.cloudchamber.layout_keys import BladeKey
+from keyplan.apps.cloudchamber.layout_keys import BladeKey, TargetBlade
 from keyplan.apps.cloudchamber.namespace_store import DeletePolicy
 from keyplan.apps.cloudchamber.part_actuals import actual_beside, require_sound
 from keyplan.apps.cloudchamber.part_keys import PartKeys
-from keyplan.apps.cloudchamber.placement import require_capacity
+from keyplan.apps.cloudchamber.placement import require_capacity, take_turn
 from keyplan.apps.cloudchamber.readable import DEFAULT_ZONE
 from keyplan.apps.cloudchamber.records import Blade, Capacity, PartActual, Pdu, Tor
 from keyplan.apps.cloudchamber.validation import crowding_problems, part_problems, port_problems, require_none
@@ -28,7 +28,7 @@ R = TypeVar("R", bound=PartRecord)
 _SOURCE: Final = "the definition"
 
 _SIBLINGS_GUARDED_MAX: Final = 64
-"""Why: etcd compares each of them by itself, 128 operations to a commit; racks have 8, seldom 48."""
+"""Why: etcd compares each of them by itself, 128 operations to a commit; racks have 8, seldom 48. Larger ones have a guard."""
 
 
 class NoPlaceError(NotFoundError):
@@ -253,10 +253,16 @@ class RackWriter:
         return {number: row for number, row in rows if row is not None}
 
     def _count_blades(self, transaction: Any, rack: Address) -> int:
-        """How many blades a rack has: as a premise of the commit, unless there are more than etcd compares."""
+        """How many blades a rack has, which is so when the commit is made, or it fails."""
         prefix = self._keys.blades(rack)
         seen = sum(1 for _ in transaction.blades.keys(*prefix, limit=_SIBLINGS_GUARDED_MAX + 1))
-        return seen if seen <= _SIBLINGS_GUARDED_MAX else self._keys.chamber.layout.blades.count(*prefix)
+        if seen <= _SIBLINGS_GUARDED_MAX:
+            return seen
+        # Why with a slash: no rack and so no blade has a guard of this name.
+        take_turn(transaction, TargetBlade(f"{prefix[-1]}/", 0))
+        with self._keys.chamber.layout.snapshot() as state:
+            count: int = state.blades.count(*prefix)
+            return count
 
 
 def _actual_of(found: _Found) -> Address:
