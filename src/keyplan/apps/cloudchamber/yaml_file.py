@@ -30,6 +30,11 @@ FILE_BYTES_MAX: Final = 64 << 20
 NESTING_MAX: Final = 64
 """Why: a definition nests 12 levels; the bound keeps recursion over a hostile file shallow."""
 
+_TOO_DEEP: Final = f"the file nests deeper than {NESTING_MAX} levels"
+
+_LIBYAML_TOO_DEEP: Final = "exceeded maximum nesting depth"
+"""Why: libyaml, since 0.2.6, has a bound of its own, a thousand, and its scanner may reach it before we see the 65th level."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class YamlScalar:
@@ -105,6 +110,8 @@ def parse_yaml(raw: bytes, *, source: str) -> YamlNode | None:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it is no YAML"
         facts = {"line": mark.line + 1} if mark is not None else {}
+        if problem == _LIBYAML_TOO_DEEP:
+            raise InvalidInputError(source=source, **facts, problem=_TOO_DEEP) from error
         raise InvalidInputError(source=source, **facts, problem=f"the file is not valid YAML: {problem}") from error
 
 
@@ -139,7 +146,7 @@ class _Builder:
                 case "MappingStartEvent" | "SequenceStartEvent" as kind:
                     self._check_tag(event)
                     if len(self._open) >= NESTING_MAX:
-                        self._refuse(_line(event), f"the file nests deeper than {NESTING_MAX} levels")
+                        self._refuse(_line(event), _TOO_DEEP)
                     self._open.append(_Open(event.anchor, _line(event), kind == "MappingStartEvent"))
                 case "MappingEndEvent" | "SequenceEndEvent":
                     opened = self._open.pop()
