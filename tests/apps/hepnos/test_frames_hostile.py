@@ -112,6 +112,32 @@ def test_more_parts_may_be_asked_for_before_a_request_has_begun_and_none_are_no_
     assert [key for part in parts for key in unpack(part.body, 1)[0]] == KEYS
 
 
+def test_what_names_requests_that_nobody_has_made_is_not_kept() -> None:
+    with HepnosServer({"store": "memory:cancelled-frames"}) as server, RawFrames(server.connect()) as raw:
+        RemoteServer.at(server.url).database(Kind.EVENT, 0).put_sorted(KEYS)
+        whole = KeyRange.of_prefix(bytes(16))
+        pages = body(server, FrameKind.LIST, Kind.EVENT, parts=1, key_range=whole, limit=10)
+        lists = [raw.begin(FrameKind.LIST, *pages) for _ in range(1_024)]  # as many as a connection has under way
+        between = raw.begin(FrameKind.DATABASES)
+        raw.next_id = 4_000_000_000
+        last = raw.begin(FrameKind.DATABASES)
+        tracemalloc.start()
+        try:
+            for begin in range(2_000, 42_000, 1_000):
+                raw.send(b"".join(frame(own, FrameKind.CANCEL) for own in range(begin, begin + 1_000)))
+            raw.send(b"".join(frame(own, FrameKind.CANCEL) for own in [last, *lists]))
+            told: dict[int, int] = {}
+            while not {between, last} <= told.keys():
+                found = raw.receive()
+                assert found is not None
+                told[found.id] = found.number
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert (told[between], told[last]) == (200, 499)
+    assert held < 2 << 20
+
+
 def test_a_client_that_takes_nothing_is_cut_however_little_waits_for_it(server: HepnosServer) -> None:
     eventually(lambda: server.connections == 0)
     opened = server.connect()

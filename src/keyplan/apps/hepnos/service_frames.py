@@ -129,6 +129,7 @@ class _Session:
         self._request_id: str = request.scope[REQUEST_ID]
         self._reader = FrameReader()
         self._waiting: deque[Frame] = deque()
+        self._waiting_ids: set[int] = set()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._cancelled: set[int] = set()
         self._credits: dict[int, Credit] = {}
@@ -197,6 +198,7 @@ class _Session:
                 # Why now: who asks may let more be sent before the request has begun.
                 self._credits[found.id] = Credit(ahead)
             self._waiting.append(found)
+            self._waiting_ids.add(found.id)
             self._waiting_bytes += len(found.body)
 
     def _has_enough_waiting(self) -> bool:
@@ -268,8 +270,8 @@ class _Session:
         if task is not None and task.get_name() == "read":
             self._cancelled.add(id)
             cancel_soon(task)
-        elif self._last_id < id <= self._came_id:
-            # Why not looked for among those that wait: a neighbour sends thousands of these at once.
+        elif id in self._waiting_ids:
+            # Why not of any id: a neighbour names millions that were never used, and each would be kept.
             self._cancelled.add(id)
 
     # ---- its course ------------------------------------------------------------------------------------------------------
@@ -282,8 +284,6 @@ class _Session:
         try:
             while not self._is_ending:
                 await self._begin_waiting()
-                if not self._has_enough_waiting():
-                    self._resume("waiting")
                 await self._stirred.wait()
                 self._stirred.clear()
             await self._finish()
@@ -306,6 +306,9 @@ class _Session:
         while self._waiting and self._writable.is_set() and not self._is_ending:
             found = self._waiting.popleft()
             self._waiting_bytes -= len(found.body)
+            if not self._has_enough_waiting():
+                # Why before it begins: it may wait for requests to end that wait for their client, who says so behind them.
+                self._resume("waiting")
             await self._begin(found)
             begun += 1
             if not begun % _AT_ONCE:
@@ -359,6 +362,7 @@ class _Session:
 
     async def _begin(self, found: Frame) -> None:
         self._last_id = found.id
+        self._waiting_ids.discard(found.id)
         operation = OPERATIONS.get(found.kind)
         is_cancelled = found.id in self._cancelled
         self._cancelled.discard(found.id)
