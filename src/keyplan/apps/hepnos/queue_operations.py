@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from keyplan.apps.hepnos.packed import PACKED, pack, unpack, whole
-from keyplan.apps.hepnos.queue_records import LEASE_SECONDS_MAX, Taken
+from keyplan.apps.hepnos.queue_records import Place, Taken, lease_checked
 from keyplan.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from keyplan.operations import NOTHING, Act, BodyForm, Change, Need, Schema, needs_of, operation
 
@@ -70,11 +70,7 @@ def _number(name: str, raw: bytes) -> int:
 
 
 def _seconds(name: str, raw: bytes) -> float:
-    milliseconds = _number(name, raw)
-    if not 0 < milliseconds <= LEASE_SECONDS_MAX * 1_000:
-        problem = f"an item is taken for more than 0 and at most {LEASE_SECONDS_MAX:.0f} seconds"
-        raise InvalidInputError(source=name, problem=problem)
-    return milliseconds / 1_000
+    return lease_checked(name, _number(name, raw) / 1_000)
 
 
 def _flag(name: str, raw: bytes) -> bool:
@@ -88,7 +84,6 @@ _READERS: Final[Mapping[str, Any]] = {
     "number": _number,
     "lease_seconds": _seconds,
     "volatile": _flag,
-    "is_producer": _flag,
     "is_done": _flag,
     "item": lambda _name, raw: raw,
 }
@@ -167,11 +162,11 @@ class QueueOperations:
         "/hepnos/queues/enter",
         name="enterHepnosQueue",
         answers="What names it.",
-        body=_body("is_producer"),
+        body=_body("producer", "lease_seconds"),
         **_change("enter-queue"),
     )
-    def enter_queue(self, *, name: str, type: str, is_producer: bool) -> Entered:  # noqa: A002  # Why: as above.
-        """Open a queue, as a producer or a consumer."""
+    def enter_queue(self, *, name: str, type: str, producer: str, lease_seconds: float) -> Entered:  # noqa: A002  # Why: as above.
+        """Open a queue, as a producer of a name, or with none as a consumer."""
         raise NotImplementedError
 
     @operation(
@@ -179,10 +174,10 @@ class QueueOperations:
         "/hepnos/queues/leave",
         name="leaveHepnosQueue",
         answers="It is closed.",
-        body=_body("made_at"),
+        body=_body("producer", "made_at"),
         **_change("leave-queue"),
     )
-    def leave_queue(self, *, name: str, type: str, made_at: int) -> Done:  # noqa: A002  # Why: as above.
+    def leave_queue(self, *, name: str, type: str, producer: str, made_at: int) -> Done:  # noqa: A002  # Why: as above.
         """Close a queue as a producer."""
         raise NotImplementedError
 
@@ -191,11 +186,21 @@ class QueueOperations:
         "/hepnos/queues/put",
         name="putHepnosItem",
         answers="It is in the queue.",
-        body=_body("made_at", "item"),
+        body=_body(*Place._fields, "number", "item"),
         **_change("put-item"),
     )
-    def put_item(self, *, name: str, type: str, made_at: int, item: bytes) -> Done:  # noqa: A002  # Why: as above.
-        """Add an item at the end, durably."""
+    def put_item(
+        self,
+        *,
+        name: str,
+        type: str,  # noqa: A002  # Why: as above.
+        producer: str,
+        made_at: int,
+        lease_seconds: float,
+        number: int,
+        item: bytes,
+    ) -> Done:
+        """Add an item at the end, durably; the one that the producer has put last is not added again."""
         raise NotImplementedError
 
     @operation(

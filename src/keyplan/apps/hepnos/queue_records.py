@@ -1,13 +1,15 @@
 """What queues are in a store, and what is done with them there: each act one commit. Types and waiting are elsewhere.
 
-    queues/states/NAME/TYPE                       the next item's number, and the producers
+    queues/states/NAME/TYPE                       the next item's number
+    queues/producers/NAME/TYPE/PRODUCER           who puts items, until when consumers wait for it, how many it has put
     queues/items/NAME/TYPE/NUMBER                 an item that nobody has
     queues/taken/NAME/TYPE/NUMBER                 one that somebody has taken, until it is done or the deadline is over
     queues/deadlines/NAME/TYPE/DEADLINE/NUMBER    which of them comes back first
     queues/takers/NAME/TYPE/TAKER                 what a taker has, whose answer was lost
 
 An item is moved to `taken` in one commit, and removed when its taker says that it is done. So a consumer that dies, and an
-answer that is lost, lose nothing: whoever takes next after the deadline has the item again.
+answer that is lost, lose nothing: whoever takes next after the deadline has the item again. So do producers have names and
+deadlines: one that dies is not waited for without end, and what is asked again, after an answer was lost, is done once.
 """
 
 from functools import partial
@@ -18,17 +20,30 @@ import msgspec
 from keyplan.apps.hepnos.errors import MissingError
 from keyplan.codec import Percent
 from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Delete, DeleteRange, Engine, KeyRange, KeyUnchanged, Mutation
-from keyplan.errors import AlreadyExistsError
+from keyplan.errors import AlreadyExistsError, InvalidInputError
 from keyplan.layout import Layout, Table, Unique
 from keyplan.store import Backoff, Store
 
-__all__ = ["LEASE_SECONDS_MAX", "HEPnOSQueues", "QueueKey", "QueueRecords", "QueueState", "Taken", "missing"]
+__all__ = [
+    "LEASE_SECONDS_MAX",
+    "HEPnOSQueues",
+    "Place",
+    "QueueKey",
+    "QueueRecords",
+    "QueueState",
+    "Taken",
+    "lease_checked",
+    "missing",
+]
 
 _NUMBER_DIGITS: Final = 20
 _MILLISECONDS: Final = 1_000
 
 LEASE_SECONDS_MAX: Final = 86_400.0
 """Why: what somebody has who is gone comes back within a day."""
+
+_SWEPT_AT_ONCE: Final = 100
+"""Producers that are gone whose records a take removes."""
 
 
 class QueueKey(NamedTuple):
@@ -63,12 +78,37 @@ class TakerKey(NamedTuple):
     taker: Annotated[str, Percent()]
 
 
+class ProducerKey(NamedTuple):
+    """A producer that has a queue open, by its name."""
+
+    name: Annotated[str, Percent()]
+    type: Annotated[str, Percent()]
+    producer: Annotated[str, Percent()]
+
+
+class Place(NamedTuple):
+    """A producer at a queue: its name, what names the queue beside others of its name, for how long it is waited for."""
+
+    producer: str
+    made_at: int
+    lease_seconds: float
+
+
 class QueueState(msgspec.Struct, frozen=True):
-    """The next item's number, and how many producers have the queue open, ever had it open."""
+    """The next item's number, and whether it ever had a producer.
+
+    Why no number of producers: one that died would be counted for good, and one whose answer was lost twice.
+    """
 
     next_number: int = 0
-    producers: int = 0
     has_had_producer: bool = False
+
+
+class Producer(msgspec.Struct, frozen=True):
+    """Until when a producer is waited for, in milliseconds since 1970, and the number of the last item that it has put."""
+
+    deadline: int
+    last: int = 0
 
 
 class TakenItem(msgspec.Struct, frozen=True):
@@ -83,6 +123,7 @@ class HEPnOSQueues(Layout, root="queues/"):
     """The database of queues, which the document does not have: the C++ program keeps them in memory."""
 
     states = Table("states/{name}/{type}", key=QueueKey, value=QueueState)
+    producers = Table("producers/{name}/{type}/{producer}", key=ProducerKey, value=Producer)
     items = Table(f"items/{{name}}/{{type}}/{{number:decimal(width={_NUMBER_DIGITS})}}", key=ItemKey, value=bytes)
     taken = Table(f"taken/{{name}}/{{type}}/{{number:decimal(width={_NUMBER_DIGITS})}}", key=ItemKey, value=TakenItem)
     taken_by_deadline = Unique(
@@ -99,13 +140,15 @@ class HEPnOSQueues(Layout, root="queues/"):
 class Taken(msgspec.Struct, frozen=True):
     """What a taker was given: an item by its number, or none; and then the queue's state, as of the same commit.
 
-    `state` is None for a queue that is not there; `has_taken`: others have items that may come back.
+    `state` is None for a queue that is not there; `has_taken`: others have items that may come back; `has_producers`: some have
+    it open that are waited for.
     """
 
     number: int = -1
     item: bytes = b""
     state: QueueState | None = None
     has_taken: bool = False
+    has_producers: bool = False
 
     @property
     def is_item(self) -> bool:
@@ -136,43 +179,59 @@ class QueueRecords:
         except AlreadyExistsError as error:
             raise AlreadyExistsError(table="queues", key=f"{key.name}#{key.type}") from error
 
-    def enter(self, key: QueueKey, *, is_producer: bool) -> int:
-        """Open a queue; return what names it beside others of its name, made before or later. Raises MissingError."""
+    def enter(self, key: QueueKey, producer: str, lease_seconds: float) -> int:
+        """Open a queue as a producer of a name, or with "" as a consumer; again does nothing more.
+
+        Return what names it beside others of its name, made before or later. Raises MissingError.
+        """
 
         def enter(layout: HEPnOSQueues) -> int:
             found = layout.states.versioned(key)
             if found is None:
                 raise missing(key)
-            if is_producer:
-                state = found.record
-                layout.states.update(
-                    key, msgspec.structs.replace(state, producers=state.producers + 1, has_had_producer=True)
-                )
+            if producer:
+                own = ProducerKey(*key, producer)
+                known = layout.producers.get(own)
+                self._keep(layout, own, lease_seconds, 0 if known is None else known.last)
+                if not found.record.has_had_producer:
+                    layout.states.update(key, msgspec.structs.replace(found.record, has_had_producer=True))
             return found.create_revision
 
         return self._layout.run(enter)
 
-    def leave(self, key: QueueKey, made_at: int) -> None:
-        """Close a queue as a producer."""
+    def leave(self, key: QueueKey, producer: str, made_at: int) -> None:
+        """Close a queue as a producer; again does nothing more."""
 
         def leave(layout: HEPnOSQueues) -> None:
-            state = _state(layout, key, made_at)
-            if state is not None:
-                layout.states.update(key, msgspec.structs.replace(state, producers=max(state.producers - 1, 0)))
+            own = ProducerKey(*key, producer)
+            if _state(layout, key, made_at) is not None and layout.producers.exists(own):
+                layout.producers.delete(own)
 
         self._layout.run(leave)
 
-    def put(self, key: QueueKey, made_at: int, item: bytes) -> None:
-        """Add an item at the end. Raises MissingError for a queue that was destroyed, whatever has its name now."""
+    def put(self, key: QueueKey, place: Place, number: int, item: bytes) -> None:
+        """Add an item at the end, a producer's first with the number 1; the one that it has put last again does nothing.
+
+        Raises MissingError for a queue that was destroyed, whatever has its name now.
+        """
 
         def add(layout: HEPnOSQueues) -> None:
-            state = _state(layout, key, made_at)
+            state = _state(layout, key, place.made_at)
             if state is None:
                 raise missing(key)
+            own = ProducerKey(*key, place.producer)
+            known = layout.producers.get(own)
+            if known is not None and number <= known.last:
+                return
+            self._keep(layout, own, place.lease_seconds, number)
             layout.items.insert(ItemKey(*key, state.next_number), item)
             layout.states.update(key, msgspec.structs.replace(state, next_number=state.next_number + 1))
 
         self._layout.run(add)
+
+    def _keep(self, layout: HEPnOSQueues, own: ProducerKey, lease_seconds: float, last: int) -> None:
+        """Have a producer be waited for from now on, also one that was gone meanwhile."""
+        layout.producers.put(own, Producer(int((self._clock.wall() + lease_seconds) * _MILLISECONDS), last))
 
     def take(self, key: QueueKey, taker: str, lease_seconds: float) -> Taken:
         """Take the item that a taker of this name has already, one whose deadline is over, or the first; or tell of none.
@@ -195,7 +254,19 @@ class QueueRecords:
             layout.items.delete(item_key)
             layout.taken.insert(item_key, given(item))
             return Taken(item_key.number, item)
-        return Taken(state=layout.states.get(key), has_taken=first is not None)
+        has_producers = self._has_producers(key, now, layout)
+        return Taken(state=layout.states.get(key), has_taken=first is not None, has_producers=has_producers)
+
+    def _has_producers(self, key: QueueKey, now: float, layout: HEPnOSQueues) -> bool:
+        """Tell whether a producer is waited for; remove those that are not any more."""
+        gone: list[ProducerKey] = []
+        for own, found in layout.producers.list(*key):
+            if not _is_over(found.deadline, now):
+                return True
+            gone.append(own)
+        for own in gone[:_SWEPT_AT_ONCE]:
+            layout.producers.delete(own)
+        return False
 
     def settle(self, key: QueueKey, number: int, taker: str, *, is_done: bool) -> bool:
         """Remove a taken item that is done, or give it back to its place. Return False when the taker has it no more."""
@@ -239,6 +310,14 @@ def _is_over(deadline: int, now: float) -> bool:
     return not now * _MILLISECONDS < deadline <= (now + 2 * LEASE_SECONDS_MAX) * _MILLISECONDS
 
 
+def lease_checked(name: str, seconds: float) -> float:
+    """Return a time for which somebody has something. Raises InvalidInputError for none, and for more than a day."""
+    if not 0 < seconds <= LEASE_SECONDS_MAX:
+        problem = f"it is more than 0 and at most {LEASE_SECONDS_MAX:.0f} seconds, and not {seconds}"
+        raise InvalidInputError(source=name, problem=problem)
+    return seconds
+
+
 def missing(key: QueueKey) -> MissingError:
     """Return the error that there is no such queue."""
     return MissingError(table="queues", key=f"{key.name}#{key.type}")
@@ -261,7 +340,8 @@ def _destroy(engine: Engine, key: QueueKey) -> None:
         raise missing(key)
     own = raw_key.removeprefix(HEPnOSQueues.bound().root + b"states/")
     below = (
-        HEPnOSQueues.bound().root + kind + own + b"/" for kind in (b"items/", b"taken/", b"deadlines/", b"takers/")
+        HEPnOSQueues.bound().root + kind + own + b"/"
+        for kind in (b"items/", b"taken/", b"deadlines/", b"takers/", b"producers/")
     )
     ranges: list[Mutation] = [DeleteRange(KeyRange.of_prefix(prefix)) for prefix in below]
     guard = KeyUnchanged(raw_key, entry.mod_revision)

@@ -2,15 +2,29 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from threading import Lock
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 from uuid import uuid4
 
 from keyplan.apps.hepnos.errors import ItemLostError, TypeMismatchError
-from keyplan.apps.hepnos.queue_records import LEASE_SECONDS_MAX, HEPnOSQueues, QueueKey, QueueRecords, Taken, missing
+from keyplan.apps.hepnos.queue_records import (
+    HEPnOSQueues,
+    Place,
+    QueueKey,
+    QueueRecords,
+    Taken,
+    lease_checked,
+    missing,
+)
 from keyplan.apps.hepnos.types import ProductType, product_type, type_of_value
 from keyplan.engine import SYSTEM_CLOCK, Clock
-from keyplan.errors import AlreadyExistsError, CommitOutcomeUnknownError, InvalidInputError
+from keyplan.errors import (
+    AlreadyExistsError,
+    CommitOutcomeUnknownError,
+    EngineUnavailableError,
+    InvalidInputError,
+)
 from keyplan.store import Store
 
 __all__ = ["HEPnOSQueues", "Queue", "QueueItem", "Queues", "StoredQueues"]
@@ -21,6 +35,9 @@ _POLL_SECONDS_MAX: Final = 1.0
 _LEASE_SECONDS: Final = 60.0
 """How long a taken item is its taker's by default."""
 
+_PRODUCER_SECONDS: Final = 3_600.0
+"""How long a producer is waited for by default that puts nothing."""
+
 _TRIES_MAX: Final = 5
 """Why: an answer that is lost again and again is told."""
 
@@ -30,9 +47,9 @@ T = TypeVar("T")
 class QueueActs(Protocol):
     """What is done with an open queue, in bytes: in a store, see QueueRecords, or by a server."""
 
-    def leave(self, key: QueueKey, made_at: int) -> None: ...
+    def leave(self, key: QueueKey, producer: str, made_at: int) -> None: ...
 
-    def put(self, key: QueueKey, made_at: int, item: bytes) -> None: ...
+    def put(self, key: QueueKey, place: Place, number: int, item: bytes) -> None: ...
 
     def take(self, key: QueueKey, taker: str, lease_seconds: float) -> Taken: ...
 
@@ -50,7 +67,7 @@ class QueueHome(Protocol):
 
     def create(self, key: QueueKey, *, volatile: bool) -> None: ...
 
-    def enter(self, key: QueueKey, *, is_producer: bool) -> tuple[QueueActs, int]: ...
+    def enter(self, key: QueueKey, producer: str, lease_seconds: float) -> tuple[QueueActs, int]: ...
 
     def destroy(self, key: QueueKey) -> None: ...
 
@@ -78,10 +95,10 @@ class StoredQueues:
                 return records
         raise missing(key)
 
-    def enter(self, key: QueueKey, *, is_producer: bool) -> tuple[QueueActs, int]:
+    def enter(self, key: QueueKey, producer: str, lease_seconds: float) -> tuple[QueueActs, int]:
         """Open a queue, where it is. Raises MissingError."""
         records = self.home_of(key)
-        return records, records.enter(key, is_producer=is_producer)
+        return records, records.enter(key, producer, lease_seconds)
 
     def destroy(self, key: QueueKey) -> None:
         """Remove a queue and its items. Raises MissingError."""
@@ -112,16 +129,28 @@ class Queues:
         """
         self._home.create(QueueKey(name, product_type(type).name), volatile=volatile)
 
-    def open(self, name: str, type: Any, *, mode: str = "consumer") -> "Queue":  # noqa: A002  # Why: as above.
-        """Open a queue as a "producer" or a "consumer". Raises MissingError when there is none of this name and type."""
+    def open(
+        self,
+        name: str,
+        type: Any,  # noqa: A002  # Why: as above.
+        *,
+        mode: str = "consumer",
+        lease_seconds: float = _PRODUCER_SECONDS,
+    ) -> "Queue":
+        """Open a queue as a "producer" or a "consumer". Raises MissingError when there is none of this name and type.
+
+        Consumers wait for a producer until it closes, and for `lease_seconds`, at most a day, after it has opened the queue or
+        put its last item: one that has died is not waited for without end. One that puts later puts all the same.
+        """
         if mode not in {"producer", "consumer"}:
             problem = f"a queue is opened as producer or consumer, not as {mode!r}"
             raise InvalidInputError(source="mode", problem=problem)
         kind = product_type(type)
         key = QueueKey(name, kind.name)
-        is_producer = mode == "producer"
-        acts, made_at = self._home.enter(key, is_producer=is_producer)
-        return Queue(acts, key, kind, self._clock, is_producer=is_producer, made_at=made_at)
+        lease_checked("lease_seconds", lease_seconds)
+        producer = uuid4().hex if mode == "producer" else ""
+        acts, made_at = _again(lambda: self._home.enter(key, producer, lease_seconds))
+        return Queue(acts, key, kind, self._clock, Place(producer, made_at, lease_seconds))
 
     def destroy(self, name: str, type: Any) -> None:  # noqa: A002  # Why: as above.
         """Remove a queue and its items, all at once, also those that somebody has taken. Raises MissingError."""
@@ -198,27 +227,37 @@ class QueueItem:
 class Queue:
     """An open queue. Producers put, consumers get; a producer that closes wakes the consumers that wait.
 
-    Who produces for a queue that was destroyed is told so, though another is made under its name.
+    Who produces for a queue that was destroyed is told so, though another is made under its name. Safe for use by several
+    threads, whose puts go one after the other.
     """
 
-    def __init__(
-        self, acts: QueueActs, key: QueueKey, kind: ProductType, clock: Clock, *, is_producer: bool, made_at: int
-    ) -> None:
+    def __init__(self, acts: QueueActs, key: QueueKey, kind: ProductType, clock: Clock, place: Place) -> None:
+        """`place` is a producer's; a consumer has no name there."""
         self.acts = acts
         self.key = key
         self.kind = kind
         self.clock = clock
-        self._is_producer = is_producer
-        self._made_at = made_at
+        self._place = place
+        self._is_producer = bool(place.producer)
         self._is_closed = False
+        self._putting = Lock()
+        """Why: the store knows what was put by the number of the last."""
+        self._put = 0
 
     def put(self, value: Any) -> None:
-        """Add an item at the end, durably. Raises TypeMismatchError, InvalidInputError for a consumer, MissingError."""
+        """Add an item at the end, durably, once also when an answer is lost on the way.
+
+        Raises TypeMismatchError, InvalidInputError for a consumer, MissingError; CommitOutcomeUnknownError where answers are
+        lost again and again: it may be in the queue.
+        """
         if not self._is_producer or self._is_closed:
             raise InvalidInputError(source="queue", problem="only a producer that has it open puts items into a queue")
         if type_of_value(value).name != self.kind.name and not self._is_fit(value):
             raise TypeMismatchError(type=self.kind.name, problem="the item is of another type")
-        self.acts.put(self.key, self._made_at, self.kind.encode(value))
+        item = self.kind.encode(value)
+        with self._putting:
+            self._put += 1
+            _again(lambda: self.acts.put(self.key, self._place, self._put, item))
 
     def _is_fit(self, value: Any) -> bool:
         """True when the type takes the value although it would be stored as another: 5 as an int32."""
@@ -250,9 +289,7 @@ class Queue:
         `timeout_seconds` bounds the wait; None waits for as long as there are producers or taken items, and not at all when
         there are none. Raises InvalidInputError for a lease of no time, or of more than a day.
         """
-        if not 0 < lease_seconds <= LEASE_SECONDS_MAX:
-            problem = f"an item is taken for more than 0 and at most {LEASE_SECONDS_MAX:.0f} seconds"
-            raise InvalidInputError(source="lease_seconds", problem=problem)
+        lease_checked("lease_seconds", lease_seconds)
         taker = uuid4().hex
         give_up_at = None if timeout_seconds is None else self.clock.monotonic() + timeout_seconds
         while True:
@@ -264,7 +301,7 @@ class Queue:
                 return QueueItem(self, found, taker, until)
             # Why that state: a producer who came and went since then has left an item.
             state = found.state
-            may_come = found.has_taken or (state is not None and state.producers > 0)
+            may_come = found.has_taken or found.has_producers
             has_ended = state is None or state.has_had_producer
             remaining = _POLL_SECONDS_MAX if give_up_at is None else give_up_at - self.clock.monotonic()
             if remaining <= 0 or (not may_come and (give_up_at is None or has_ended)):
@@ -278,7 +315,7 @@ class Queue:
     def close(self) -> None:
         """Close it. Of a producer, consumers that wait are told. Closing twice is harmless."""
         if self._is_producer and not self._is_closed:
-            self.acts.leave(self.key, self._made_at)
+            _again(lambda: self.acts.leave(self.key, self._place.producer, self._place.made_at))
         self._is_closed = True
 
     def __enter__(self) -> Self:
@@ -292,9 +329,16 @@ class Queue:
 
 def _again(act: Callable[[], T]) -> T:
     """Do what may be done twice, again while its answer is lost. Raises CommitOutcomeUnknownError at last."""
-    for _ in range(_TRIES_MAX - 1):
+    lost: CommitOutcomeUnknownError | None = None
+    for _ in range(_TRIES_MAX):
         try:
             return act()
-        except CommitOutcomeUnknownError:
-            continue
-    return act()
+        except CommitOutcomeUnknownError as error:
+            lost = error
+        except EngineUnavailableError as error:
+            if lost is None:
+                raise
+            # Why not that: it says that nothing was done, and what was lost may have been.
+            raise lost from error
+    assert lost is not None
+    raise lost

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from keyplan.apps.hepnos.queue_operations import Entered, Looked, QueueNames, QueueOperations, Settled
-from keyplan.apps.hepnos.queue_records import QueueKey, Taken
+from keyplan.apps.hepnos.queue_records import Place, QueueKey, Taken
 from keyplan.apps.hepnos.remote_transport import Transport
 from keyplan.operations import operations_of
 
@@ -32,9 +32,10 @@ class RemoteQueues:
         """Create a queue; see `StoredQueues`."""
         self._ask("create_queue", key, volatile=volatile)
 
-    def enter(self, key: QueueKey, *, is_producer: bool) -> "tuple[RemoteQueues, int]":
+    def enter(self, key: QueueKey, producer: str, lease_seconds: float) -> "tuple[RemoteQueues, int]":
         """Open a queue; see `StoredQueues`."""
-        return self, msgspec.json.decode(self._ask("enter_queue", key, is_producer=is_producer), type=Entered).made_at
+        raw = self._ask("enter_queue", key, producer=producer, lease_seconds=lease_seconds)
+        return self, msgspec.json.decode(raw, type=Entered).made_at
 
     def destroy(self, key: QueueKey) -> None:
         """Remove a queue; see `StoredQueues`."""
@@ -45,13 +46,13 @@ class RemoteQueues:
         raw = self._calls.ask(_OPERATIONS["queue_names"], {}, "").body
         return [QueueKey(*key) for key in msgspec.json.decode(raw, type=QueueNames).queues]
 
-    def leave(self, key: QueueKey, made_at: int) -> None:
+    def leave(self, key: QueueKey, producer: str, made_at: int) -> None:
         """Close a queue as a producer; see `QueueRecords`, as of all that follows."""
-        self._ask("leave_queue", key, made_at=made_at)
+        self._ask("leave_queue", key, producer=producer, made_at=made_at)
 
-    def put(self, key: QueueKey, made_at: int, item: bytes) -> None:
+    def put(self, key: QueueKey, place: Place, number: int, item: bytes) -> None:
         """Add an item. Raises CommitOutcomeUnknownError when its answer was lost: it may be in the queue."""
-        self._ask("put_item", key, made_at=made_at, item=item)
+        self._ask("put_item", key, **place._asdict(), number=number, item=item)
 
     def take(self, key: QueueKey, taker: str, lease_seconds: float) -> Taken:
         """Take an item for a time."""

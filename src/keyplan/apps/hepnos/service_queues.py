@@ -11,7 +11,7 @@ from typing import Final
 from keyplan.apps.hepnos.databases import Address
 from keyplan.apps.hepnos.errors import MissingError
 from keyplan.apps.hepnos.queue_operations import Done, Entered, Looked, QueueNames, QueueOperations, Settled
-from keyplan.apps.hepnos.queue_records import HEPnOSQueues, QueueKey, QueueRecords, Taken, missing
+from keyplan.apps.hepnos.queue_records import HEPnOSQueues, Place, QueueKey, QueueRecords, Taken, missing
 from keyplan.apps.hepnos.queues import StoredQueues
 from keyplan.engine import Engine, Reach, open_engine
 from keyplan.store import Store
@@ -77,19 +77,29 @@ class ServedQueues(QueueOperations):
         self._kept.opened().destroy(QueueKey(name, type))
         return Done()
 
-    def enter_queue(self, *, name: str, type: str, is_producer: bool) -> Entered:  # noqa: A002  # Why: as above.
+    def enter_queue(self, *, name: str, type: str, producer: str, lease_seconds: float) -> Entered:  # noqa: A002  # Why: as above.
         key = QueueKey(name, type)
-        return Entered(self._home_of(key).enter(key, is_producer=is_producer))
+        return Entered(self._home_of(key).enter(key, producer, lease_seconds))
 
-    def leave_queue(self, *, name: str, type: str, made_at: int) -> Done:  # noqa: A002  # Why: as above.
+    def leave_queue(self, *, name: str, type: str, producer: str, made_at: int) -> Done:  # noqa: A002  # Why: as above.
         key = QueueKey(name, type)
         with suppress(MissingError):  # Why: who closes a queue that was destroyed has nothing to close.
-            self._home_of(key).leave(key, made_at)
+            self._home_of(key).leave(key, producer, made_at)
         return Done()
 
-    def put_item(self, *, name: str, type: str, made_at: int, item: bytes) -> Done:  # noqa: A002  # Why: as above.
+    def put_item(
+        self,
+        *,
+        name: str,
+        type: str,  # noqa: A002  # Why: as above.
+        producer: str,
+        made_at: int,
+        lease_seconds: float,
+        number: int,
+        item: bytes,
+    ) -> Done:
         key = QueueKey(name, type)
-        self._home_of(key).put(key, made_at, item)
+        self._home_of(key).put(key, Place(producer, made_at, lease_seconds), number, item)
         return Done()
 
     def take_item(self, *, name: str, type: str, taker: str, lease_seconds: float) -> Taken:  # noqa: A002  # Why: as above.
