@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from keyplan.cli.audit_log import AuditOptions
-    from keyplan.cli.failures import agreed, print_hint
+    from keyplan.cli.failures import Faults, agreed, print_hint
     from keyplan.cli.jobs import stopped_by_signals, words_of
     from keyplan.cli.options import (
         ConfigOption,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AuditOptions",
     "ConfigOption",
+    "Faults",
     "JsonOption",
     "LayoutOption",
     "ParameterOption",
@@ -66,7 +67,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "failures": ("agreed", "print_hint"),
+    "failures": ("Faults", "agreed", "print_hint"),
     "jobs": ("stopped_by_signals", "words_of"),
     "audit_log": ("AuditOptions",),
     "options": (

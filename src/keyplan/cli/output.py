@@ -237,6 +237,9 @@ def progress_bar(title: str, total: Callable[[], int] | None = None) -> Iterator
         task = shown.add_task(title, total=None if total is None else total(), rate="")
 
         def update(done: int, total: int | None) -> None:
+            if done < shown.tasks[task].completed:
+                # Why: the next part of the work begins, whose speed is its own.
+                shown.reset(task)
             seconds = shown.tasks[task].elapsed
             rate = f"{done / seconds:,.0f}/s" if done and seconds else ""
             shown.update(task, completed=done, total=total, rate=rate)

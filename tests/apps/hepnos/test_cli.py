@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from keyplan.apps.hepnos.cli import app
 from keyplan.apps.hepnos.extent import unevenness
 from keyplan.cli.main import main
 from keyplan.engine import Commit, Engine, Put
-from keyplan.errors import KeyplanError
+from keyplan.errors import InvalidInputError, KeyplanError
 from keyplan.ring import Rebalanced, rebalance
 
 
@@ -254,3 +255,15 @@ def test_tables_of_several_versions_are_listed_and_exported_as_one(years: Comman
     ):
         with pytest.raises(KeyplanError, match=problem):
             years("export", "nova/nd", file, *words)
+
+
+def test_a_file_that_cannot_be_loaded_is_named_and_the_others_are_loaded(run: Commands) -> None:
+    files = [run.folder / f"nd_r0001209{number}_s03.h5" for number in (7, 8, 9)]
+    for file in files:
+        shutil.copyfile(run.folder / "nd_r00012096_s03.h5", file)
+    files[1].write_bytes(files[1].read_bytes()[:600])
+    answer = CliRunner().invoke(app, ["load-h5", *map(str, files), "-d", "nova/nd"], env={"KEYPLAN_STORE": run.url})
+    assert answer.exit_code == InvalidInputError.exit_code
+    assert answer.stdout.count("2 of them new") == 2
+    assert answer.stderr.count(files[1].name) == 1
+    assert run("ls", "nova/nd").split() == ["run", "12096", "run", "12097", "run", "12099"]

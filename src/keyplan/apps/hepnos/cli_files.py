@@ -1,6 +1,6 @@
 """The commands that load files and export them. The packages that read files are imported when a command needs them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -10,10 +10,13 @@ from keyplan.apps.hepnos.cli_store import dataset_named, opened
 from keyplan.apps.hepnos.databases import read_counts
 from keyplan.apps.hepnos.datasets import DataSet
 from keyplan.apps.hepnos.loading import Loaded, Progress
-from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar
-from keyplan.errors import InvalidInputError
+from keyplan.cli import ConfigOption, Faults, JsonOption, StoreOption, print_json, print_text, progress_bar
+from keyplan.errors import EngineLimitError, InvalidInputError, InvalidKeyError, InvalidRecordError
 
 __all__ = ["export", "load_h5", "load_parquet", "load_root", "show_tables"]
+
+_OF_ONE_FILE: Final = (InvalidInputError, InvalidKeyError, InvalidRecordError, EngineLimitError)
+"""What a file is refused with for what is in it. Why no others: they are the store's, and the next file's, too."""
 
 _DIGITS_MAX: Final = 18
 """Why: Python reads no number of thousands of digits."""
@@ -155,19 +158,27 @@ def _column(text: str | None) -> str | int | None:
 
 def _load(
     dataset: DataSet,
-    files: Iterable[Path],
+    files: Sequence[Path],
     load_one: Callable[[DataSet, Path, Progress], list[Loaded]],
     *,
     as_json: bool,
 ) -> None:
-    for file in files:
-        with progress_bar(file.name) as report:
-            found = load_one(dataset, file, report)
+    """Load each file; one that cannot be loaded is told, keeps no other from being loaded, and decides the exit code."""
+    faults = Faults(is_json=as_json)
+    for number, file in enumerate(files, start=1):
+        title = file.name if len(files) == 1 else f"{number:,} of {len(files):,}: {file.name}"
+        try:
+            with progress_bar(title) as report:
+                found = load_one(dataset, file, report)
+        except _OF_ONE_FILE as error:
+            faults.add(error)
+            continue
         for loaded in found:
             if as_json:
                 print_json(loaded._asdict())
             else:
                 print_text(_line(loaded))
+    faults.end()
 
 
 def _line(loaded: Loaded) -> str:
