@@ -273,7 +273,7 @@ def test_a_cluster_whose_nodes_no_cell_runs_is_backed_up_by_others(cluster: Pape
 
 
 def test_other_numbers_of_an_archive_are_told_and_nothing_is_restarted(cluster: PaperCluster) -> None:
-    archived(cluster)
+    archived(cluster, backup("x", 100))
     cluster.broker.configurations.put("f1", archiving(ARCHIVE))
     plans = BackupPlans(cluster.store, SYSTEM_CLOCK)
     changed = BackupPolicy(repository=POLICY.repository, keep=5)
@@ -284,6 +284,18 @@ def test_other_numbers_of_an_archive_are_told_and_nothing_is_restarted(cluster: 
     assert words(moved) == ["equip", "configure", "back_up full"]
     assert moved.archive is not None
     assert moved.archive.stanza != "f1-ab"
+
+
+def test_an_archive_that_failed_halfway_restarts_who_waits_and_makes_its_first_backup_when_it_is_asked_for_again(
+    cluster: PaperCluster,
+) -> None:
+    archived(cluster)
+    cluster.broker.configurations.put("f1", archiving(ARCHIVE))
+    cluster.say("b", pending_restart=True)
+    again = BackupPlans(cluster.store, SYSTEM_CLOCK).archive("f1", POLICY, is_trial=True)
+    assert again.archive == ARCHIVE
+    assert [step.node for step in again.steps if step.kind == "restart"] == ["a", "c", "b"]
+    assert words(again)[-1] == "back_up full"
 
 
 def test_a_restore_makes_another_instance_from_the_backup_and_the_time(cluster: PaperCluster) -> None:

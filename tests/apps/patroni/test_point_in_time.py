@@ -141,6 +141,13 @@ def _assert_a_bad_backup_is_told_and_a_good_one(everything: UpProcess, folder: P
     )
     assert {"verification-failed f1", "failed-operation f1"} <= {*faults(everything)}
     away.rename(segment)
+    first = book.backups[0].label
+    (control,) = folder.glob(f"backup/{book.archive.stanza}/{first}/pg_data/global/pg_control*")
+    whole = control.read_bytes()
+    control.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert "pgbackrest restore: " in command(everything, f"verify-backup f1 --backup {first}")
+    assert book_of(everything).verifications[first].problem.startswith("pgbackrest restore: ")
+    control.write_bytes(whole)
     done(everything, "verify-backup f1")
     assert [*everything.data.rglob("verification")] == []
     listed = command(everything, "backups f1")
@@ -197,10 +204,15 @@ def test_a_cluster_is_made_again_as_it_was_in_place_and_beside_it_and_what_is_wr
     folder.rename(away)
     try:
         assert psql(uri, "insert into story values (6); select 1") == "1"
+        # What nobody can read was not tried: it says nothing of the backup, whose verification counts still.
+        before = book_of(everything).verifications
+        assert "there is no backup" in command(everything, "verify-backup f1")
+        assert book_of(everything).verifications == before
         until(lambda: "archive-failing f1" in faults(everything), 60, everything.logs)
     finally:
         away.rename(folder)
     # Why both are written to: PostgreSQL tries again after a minute, or when there is more to archive.
     assert psql(uri, "insert into story values (7); select 1") == "1"
     assert psql(restored, "insert into story values (7); select 1") == "1"
+    done(everything, "verify-backup f1")
     until(lambda: faults(everything) == [], 90, everything.logs)

@@ -243,6 +243,24 @@ def test_a_restore_that_does_not_come_to_an_end_is_called_off_and_undone(cluster
     assert cluster.broker.instances.require("f1").former is None
 
 
+def test_a_restore_whose_cluster_leads_already_is_not_called_off_and_whoever_asks_is_told(
+    cluster: PaperCluster,
+) -> None:
+    archived(cluster, backup("x", 100))
+    ordered(cluster)
+    plans = RestorePlans(cluster.store, SYSTEM_CLOCK)
+    operation = begun(cluster, "wait_recovered", "wait_members", "back_up")
+    operation.completed_steps = 1
+    cluster.broker.operations.put("f1", operation)
+    with pytest.raises(RefusedError, match="the restored cluster leads already: wait until the restore has ended"):
+        plans.go_back("f1")
+    assert not cluster.broker.operations.require("f1").is_called_off
+    # Who was a moment faster than the step is not forgotten: it fails, and does not go on to its end.
+    operation.completed_steps, operation.is_called_off = 0, True
+    ended = cluster.carried_out(operation)
+    assert (ended.status, ended.message.endswith("it was called off")) == ("failed", True)
+
+
 def test_a_way_back_that_has_failed_is_gone_on_with(cluster: PaperCluster) -> None:
     cells = laid_aside(cluster)
     plans = RestorePlans(cluster.store, SYSTEM_CLOCK)

@@ -88,6 +88,17 @@ def test_a_backup_is_verified_by_a_replica_and_by_the_next_node_where_that_canno
         BackupPlans(cluster.store, SYSTEM_CLOCK).verify("f1", "z")
 
 
+def test_the_newest_sound_backup_is_verified_where_none_is_named(cluster: PaperCluster) -> None:
+    plans = BackupPlans(cluster.store, SYSTEM_CLOCK)
+    archived(cluster, backup("w", 50), backup("x", 100, has_errors=True))
+    assert words(plans.verify("f1", is_trial=True)) == ["verify_backup w"]
+    # One that is named is tried, whatever its pages are: perhaps it can be restored all the same.
+    assert words(plans.verify("f1", "x", is_trial=True)) == ["verify_backup x"]
+    archived(cluster, backup("x", 100, has_errors=True))
+    with pytest.raises(RefusedError, match="there is no sound backup"):
+        plans.verify("f1", is_trial=True)
+
+
 def test_a_verification_that_no_node_can_make_says_nothing_of_the_backup(cluster: PaperCluster) -> None:
     archived(cluster, backup("x", 100))
     cells_alive(cluster)

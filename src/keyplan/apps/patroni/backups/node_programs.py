@@ -12,6 +12,7 @@ from keyplan.apps.patroni.backups.archive import ARCHIVE_FILE, PASSWORD_FILE
 from keyplan.apps.patroni.backups.records import Backup
 from keyplan.apps.patroni.node_host import as_user
 from keyplan.apps.patroni.node_process import Node
+from keyplan.engine import SYSTEM_CLOCK
 
 __all__ = ["TEXT_MAX", "NodePrograms", "PgBackRest", "ProgramResult", "TaskFailedError", "TaskProcesses"]
 
@@ -20,6 +21,9 @@ TEXT_MAX: Final = 500
 _LOCK_HELD: Final = 50
 """pgBackRest's exit code where another one of the same stanza works."""
 _AGAIN_SECONDS: Final = 2.0
+_END_SECONDS_MAX: Final = 10.0
+"""How long a program may take to end in order. Why no longer: whoever ends a cell waits, and kills it after a minute."""
+_LOOK_SECONDS: Final = 0.05
 _MARK: Final = "keyplan"
 """The annotation by which a backup is found that a task has made."""
 
@@ -56,12 +60,23 @@ class TaskProcesses:
         """Whether the agent ends."""
         return self._stop.is_set()
 
-    def close(self) -> None:
-        """End them, in order, and let none begin."""
+    def close(self, seconds: float = _END_SECONDS_MAX) -> None:
+        """End them, in order, and let none begin. What has not ended after so many seconds is killed."""
         self._stop.set()
         with self._lock:
             for process in self._running:
                 process.terminate()
+        give_up = SYSTEM_CLOCK.monotonic() + seconds
+        # Trap: what waits for a folder that does not answer hears no signal but the one that nobody can handle.
+        while self._is_any_running() and SYSTEM_CLOCK.monotonic() < give_up:
+            Event().wait(_LOOK_SECONDS)
+        with self._lock:
+            for process in self._running:
+                process.kill()
+
+    def _is_any_running(self) -> bool:
+        with self._lock:
+            return bool(self._running)
 
     def run(self, command: list[str], environment: Mapping[str, str], given: bytes = b"") -> ProgramResult:
         """Run a program that reads what is given, and return how it ended. Raises TaskFailedError where the agent ends."""

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from uuid import uuid4
 
 from keyplan.apps.patroni.backups.archive import archiving
-from keyplan.apps.patroni.backups.books import beginning_of, recovery_target, shown_time
+from keyplan.apps.patroni.backups.books import beginning_of, recovery_target, shown_time, sound_backups
 from keyplan.apps.patroni.backups.records import (
     Archive,
     BackupPolicy,
@@ -27,6 +27,7 @@ from keyplan.apps.patroni.operations import (
     operation_on,
     write_begun,
 )
+from keyplan.apps.patroni.readable import readable
 from keyplan.apps.patroni.records import Credentials, InstanceState, Operation, Step
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.engine import Clock
@@ -69,7 +70,8 @@ class BackupPlans:
             )
             leader = _leader(broker, instance)
             steps = [Step(kind="equip"), Step(kind="configure")]
-            if not _archives(broker.configurations.get(instance) or {}):
+            # Why also who waits for a restart: an operation that failed may have changed the configuration alone.
+            if not _archives(broker.configurations.get(instance) or {}) or _waits_for_restart(broker, instance):
                 # Why each: PostgreSQL takes it at its start alone. Why the leader last: as in every restart.
                 placed = sorted(
                     (key.node for key, _ in broker.nodes.list(instance)), key=lambda node: (node == leader, node)
@@ -78,7 +80,8 @@ class BackupPlans:
                     each for node in placed for each in (Step(kind="restart", node=node), Step(kind="wait_members"))
                 ]
                 steps.append(Step(kind="wait_leader"))
-            if not is_same:
+            book = broker.backup_books.get(BookKey(instance, archive.stanza))
+            if book is None or not sound_backups(book):
                 steps.append(Step(kind="back_up", target="full"))
             begun = self._operation("archive", steps, state)
             begun.configuration, begun.archive = archiving(archive), archive
@@ -104,9 +107,10 @@ class BackupPlans:
             if state.archive is None:
                 raise RefusedError(422, "the instance has no archive; `keyplan patroni archive` gives it one")
             book = broker.backup_books.get(BookKey(instance, state.archive.stanza))
-            found = [backup.label for backup in book.backups if label in {"", backup.label}] if book is not None else []
+            there = [] if book is None else book.backups if label else sound_backups(book)
+            found = [backup.label for backup in there if label in {"", backup.label}]
             if not found:
-                raise RefusedError(400, f"there is no backup {label}".rstrip())
+                raise RefusedError(400, f"there is no {'' if label else 'sound '}backup {label}".rstrip())
             return self._operation("verify-backup", [Step(kind="verify_backup", target=found[-1])], state)
 
         return self._begin(instance, planned, is_trial=is_trial)
@@ -188,6 +192,10 @@ def _leader(broker: Broker, instance: str) -> str:
     if leader is None:
         raise RefusedError(422, "nobody leads the cluster now")
     return leader
+
+
+def _waits_for_restart(broker: Broker, instance: str) -> bool:
+    return any(is_on(member.unknown.get("pending_restart")) for _, member in readable(broker.members.rows(instance)))
 
 
 def _archives(configuration: dict[str, Any]) -> bool:

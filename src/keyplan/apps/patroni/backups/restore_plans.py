@@ -81,8 +81,8 @@ class RestorePlans:
     def go_back(self, instance: str, *, is_trial: bool = False) -> Operation:
         """Let the former cluster of an instance take its place again; the present one is the former then.
 
-        A restore that is under way is called off: its operation is returned, which undoes what it did, and fails. A way back
-        that has failed is gone on with.
+        A restore that is under way is called off: its operation is returned, which undoes what it did, and fails. One whose
+        cluster leads already has to end first. A way back that has failed is gone on with.
         """
         called_off = self._store.run(lambda binding: _called_off(Broker(binding), instance, is_trial=is_trial))
         if called_off is not None:
@@ -151,6 +151,9 @@ def _called_off(broker: Broker, instance: str, *, is_trial: bool) -> Operation |
     operation = broker.operations.get(instance)
     if operation is None or operation.status != IN_PROGRESS or operation.kind != RESTORE:
         return None
+    left = [step.kind for step in operation.steps[operation.completed_steps :]]
+    if not operation.failure and "wait_recovered" not in left:
+        raise RefusedError(422, "the restored cluster leads already: wait until the restore has ended, and ask again")
     if not is_trial:
         operation.is_called_off = True
         broker.operations.put(instance, operation)

@@ -261,7 +261,10 @@ class BackupSteps:
         self._progress.until(self._unrecovered, _WORK_SECONDS_MAX)
 
         def recovered(broker: Broker) -> None:
-            state = broker.instances.require(self._instance)
+            operation, state = broker.operations.require(self._instance), broker.instances.require(self._instance)
+            if operation.is_called_off:
+                # Why here, too: who has called it off was told that it is.
+                raise StepFailedError("it was called off")
             state.recovery = None
             broker.instances.put(self._instance, state)
 

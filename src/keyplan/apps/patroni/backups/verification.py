@@ -10,6 +10,7 @@ no socket and nobody who could log in, and ends by itself where its agent is kil
 import os
 import re
 import shlex
+import signal
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -48,6 +49,10 @@ _CONTROLLED: Final = {
     "max_locks_per_transaction": re.compile(r"^max_locks_per_xact setting:\s+(\d+)$", re.MULTILINE),
 }
 """Settings that a recovery needs as they were, and how pg_controldata tells them: prepared transactions take their places."""
+_REFUTING: Final = frozenset({26, 28, 29, 55, 73, 75, 95, 99})
+"""pgBackRest's exit codes that say something of the backup itself: another checksum or form, files that are missing, a set that
+is none. With any other it could not be tried: a repository that does not answer, a disk that is full, a process that was ended.
+"""
 _FATAL: Final = re.compile(r"(?:ERROR|FATAL|PANIC):.*")
 _FOUND: Final = re.compile(rb'found = "(is|has) ([0-9a-f]+)"')
 
@@ -68,10 +73,19 @@ def problem_of(program: PgBackRest, backup: Backup) -> str:
         _restore(program, backup)
         _ask(program)
     except _BadBackupError as error:
+        _require_in_order(program, backup)
         return str(error)[-TEXT_MAX:]
     finally:
         remove_scratch(node)
     return ""
+
+
+def _require_in_order(program: PgBackRest, backup: Backup) -> None:
+    """Raise TaskFailedError where what a backup was tried with is not in order: then its failure says nothing of the backup."""
+    if not any(one.label == backup.label for one in program.backups()):
+        raise TaskFailedError(f"there is no backup {backup.label} any more")
+    if _free_bytes(program.programs.node.folder / "home") < _SPARE_BYTES:
+        raise TaskFailedError("there was no room left to try it")
 
 
 def remove_scratch(node: Node) -> None:
@@ -87,10 +101,14 @@ def _folder(node: Node) -> Path:
 
 
 def _require_room(home: Path, backup: Backup) -> None:
-    found = os.statvfs(home)
-    free, needed = found.f_bavail * found.f_frsize, int(backup.size_bytes * (1 + _MARGIN)) + _SPARE_BYTES
+    free, needed = _free_bytes(home), int(backup.size_bytes * (1 + _MARGIN)) + _SPARE_BYTES
     if free < needed:
         raise TaskFailedError(f"there is no room to restore it: {needed} bytes are needed, and {free} are free")
+
+
+def _free_bytes(home: Path) -> int:
+    found = os.statvfs(home)
+    return found.f_bavail * found.f_frsize
 
 
 def _restore(program: PgBackRest, backup: Backup) -> None:
@@ -102,7 +120,8 @@ def _restore(program: PgBackRest, backup: Backup) -> None:
         *(f"--pg1-path={data}", f"--tablespace-map-all={tablespaces}"),
     )
     if result.code:
-        raise _BadBackupError(f"pgbackrest restore: {result.problem}")
+        problem = f"pgbackrest restore: {result.problem}"
+        raise _BadBackupError(problem) if result.code in _REFUTING else TaskFailedError(problem)
     _done(programs, "rm", "-f", "--", f"{data}/postgresql.auto.conf")
     _done(programs, "touch", f"{data}/recovery.signal")
 
@@ -135,6 +154,8 @@ def _ask(program: PgBackRest) -> None:
 def _answers(program: PgBackRest, command: list[str], statement: str) -> list[bytes]:
     """Return what PostgreSQL answers to a statement. Raises _BadBackupError where it does not."""
     result = program.programs.run(*command, given=f"{statement}\n".encode())
+    if -result.code in {signal.SIGKILL, signal.SIGTERM, signal.SIGINT}:
+        raise TaskFailedError("PostgreSQL was ended by somebody else: the machine may lack memory")
     found = [word for _, word in _FOUND.findall(result.output)]
     if result.code or not found:
         fatal = _FATAL.findall(result.errors.decode(errors="replace"))
