@@ -194,8 +194,8 @@ def test_a_workload_is_created_read_replaced_and_deleted_under_its_etag(web: Web
         assert {"name": "Shop", "uri": "/api/workloads/Shop"} in admin.get("/api/workloads/").json()["workloads"]
         match = etag_of(admin.get("/api/workloads/Shop"))
         assert match == etag_of(made)
-        replaced = admin.put("/api/workloads/Shop", json={"name": "Shop", "newer": 1}, headers=match)
-        assert replaced.json() == {"name": "Shop", "newer": 1}
+        replaced = admin.put("/api/workloads/Shop", json={"name": "Shop"}, headers=match)
+        assert replaced.json() == {"name": "Shop"}
         assert said(admin.put("/api/workloads/Shop", json={"name": "Other"}, headers=match)) == (400, other)
         assert said(admin.put("/api/workloads/Shop", json={}, headers=match)) == (
             409,
@@ -209,6 +209,35 @@ def test_a_workload_is_created_read_replaced_and_deleted_under_its_etag(web: Web
             'Workload "Shop" deleted.',
         )
         assert said(admin.delete("/api/workloads/Shop")) == (404, 'CloudChamber: workload "shop" not found\n')
+
+
+def test_a_field_that_nobody_knows_is_refused_by_name_and_one_of_a_newer_program_stays(web: Web) -> None:
+    key = "/CloudChamber/V0.1/workloads/newer"
+    one, place = "/api/workloads/newer", "/api/workloads/newer/instances/i"
+
+    def strange(field: str) -> tuple[int, str]:
+        return 400, f"CloudChamber: there is no field '{field}'\n"
+
+    with web.as_user() as admin:
+        assert said(admin.post(one, json={"affinty": "None"})) == strange("affinty")
+        assert admin.get(one).status_code == 404
+        admin.post(one, json={})
+        needs = {"description": {"requiredCapacity": {"core": 4}}}
+        assert said(admin.post(place, json=needs)) == strange("description.requiredCapacity.core")
+        assert admin.get(place).status_code == 404
+        match = etag_of(admin.post(place, json={}))
+        assert said(admin.put(f"{place}/actual", json={"stat": ""})) == strange("stat")
+        for path in (place, f"{place}/target"):
+            assert said(admin.put(path, json={"x": 1}, headers=match)) == strange("x")
+            assert admin.get(path).json() == {}
+        with web.store() as store:
+            store.engine.commit(Commit((), (Put(key.encode(), b'{"name":"newer","added":[1]}'),)))
+        match = etag_of(admin.get(one))
+        assert said(admin.put(one, json={"x": 1, "added": []}, headers=match)) == strange("x")
+        replaced = admin.put(one, json={"affinity": "Weak_Affinity"}, headers=match)
+        assert replaced.json() == {"name": "newer", "affinity": "Weak_Affinity", "added": [1]}
+        assert admin.put(one, json={"added": [2]}, headers=etag_of(replaced)).json() == {"name": "newer", "added": [2]}
+        admin.delete(one)
 
 
 def test_an_instance_stands_under_the_documents_keys(web: Web) -> None:

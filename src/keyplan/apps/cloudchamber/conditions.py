@@ -7,7 +7,7 @@ is not there; `==` and its like take a revision greater than 0.
 import operator
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.namespaces import check_production_key
@@ -20,7 +20,7 @@ from keyplan.errors import (
     StaleRecordError,
 )
 from keyplan.layout import Damaged, Kind, Layout, Versioned, bound_layout_of, shown_key
-from keyplan.protobuf import Message
+from keyplan.protobuf import Message, unknown_field_paths, with_unknown_fields_of
 
 __all__ = [
     "ANY",
@@ -34,6 +34,7 @@ __all__ = [
     "at_revision",
     "delete_records",
     "list_records",
+    "merged",
     "read_records",
     "require",
     "require_of",
@@ -41,6 +42,10 @@ __all__ = [
     "row_at",
     "write_records",
 ]
+
+M = TypeVar("M", bound=Message)
+
+_STRANGE_SHOWN_MAX: Final = 4
 
 
 class Relation(StrEnum):
@@ -181,6 +186,21 @@ def row_at(state: Layout, address: Address) -> Versioned[Any, Any] | Damaged[Any
 def revision_of(row: Versioned[Any, Any] | Damaged[Any] | None) -> int:
     """Return the revision of what stands at an address; 0 when nothing does."""
     return 0 if row is None else row.revision
+
+
+def merged(new: M, row: Versioned[Any, Any] | Damaged[Any] | None, *, source: str) -> M:
+    """Return what clients send in place of what stands somewhere, with the fields of that which are unknown here.
+
+    So what a newer program added stays. Raises InvalidInputError, naming them, for unknown fields that are not there: a field
+    that is misspelt must not be kept in the place of the one that was meant.
+    """
+    old = row.record if isinstance(row, Versioned) else None
+    known = set() if old is None else set(unknown_field_paths(old))
+    strange = [path for path in unknown_field_paths(new) if path not in known]
+    if strange:
+        shown = ", ".join(map(repr, strange[:_STRANGE_SHOWN_MAX]))
+        raise InvalidInputError(source=source, problem=f"there is no field {shown}")
+    return new if old is None else with_unknown_fields_of(old, new)
 
 
 def require(address: Address, condition: RevisionCondition, actual: int) -> None:

@@ -5,9 +5,17 @@ The same under the keys of both layouts; where records stand, part_keys.py knows
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
-from keyplan.apps.cloudchamber.conditions import Address, RevisionCondition, require, require_of, revision_of, row_at
+from keyplan.apps.cloudchamber.conditions import (
+    Address,
+    RevisionCondition,
+    merged,
+    require,
+    require_of,
+    revision_of,
+    row_at,
+)
 from keyplan.apps.cloudchamber.inventory_parts import Part, PartKind, PartRecord, completed
 from keyplan.apps.cloudchamber.layout_keys import BladeKey, TargetBlade
 from keyplan.apps.cloudchamber.namespace_store import DeletePolicy
@@ -19,11 +27,8 @@ from keyplan.apps.cloudchamber.records import Blade, Capacity, PartActual, Pdu, 
 from keyplan.apps.cloudchamber.validation import crowding_problems, part_problems, port_problems, require_none
 from keyplan.errors import ConflictError, InvalidInputError, NotFoundError
 from keyplan.layout import Damaged, Versioned
-from keyplan.protobuf import unknown_field_paths, with_unknown_fields_of
 
 __all__ = ["NoPartError", "NoPlaceError", "NoRackError", "RackWriter", "RulesOfRackError", "WrittenPart"]
-
-R = TypeVar("R", bound=PartRecord)
 
 _SOURCE: Final = "the definition"
 
@@ -108,16 +113,16 @@ class RackWriter:
         def work(transaction: Any) -> tuple[Any, PartRecord, bool]:
             found = self._found(transaction, part)
             require(found.address, condition, revision_of(found.row))
-            merged = _merged(new, found.row)
-            if isinstance(merged, Pdu | Tor | Blade):
-                self._require_room(transaction, found, merged)
-            if isinstance(merged, Blade) and found.row is not None:
+            whole = merged(new, found.row, source=_SOURCE)
+            if isinstance(whole, Pdu | Tor | Blade):
+                self._require_room(transaction, found, whole)
+            if isinstance(whole, Blade) and found.row is not None:
                 before = found.row.record.capacity or Capacity() if isinstance(found.row, Versioned) else None
-                require_capacity(layout, transaction, _blade_of(found), merged.capacity or Capacity(), before=before)
-            transaction.view(found.address.table).put(found.address.key, merged, damaged_ok=True)
+                require_capacity(layout, transaction, _blade_of(found), whole.capacity or Capacity(), before=before)
+            transaction.view(found.address.table).put(found.address.key, whole, damaged_ok=True)
             for beside, value in self._keys.beside(transaction, part, found.address).items():
                 transaction.view(beside.table).put(beside.key, value, damaged_ok=True)
-            return transaction, merged, found.row is None
+            return transaction, whole, found.row is None
 
         layout = self._keys.chamber.layout
         transaction, written, is_new = layout.run(work)
@@ -273,14 +278,3 @@ def _actual_of(found: _Found) -> Address:
 def _blade_of(found: _Found) -> BladeKey:
     """A blade as targets name it: by its rack and number, which the keys of both layouts end in."""
     return BladeKey(*found.address.key[-2:])
-
-
-def _merged(new: R, row: Versioned[Any, Any] | Damaged[Any] | None) -> R:
-    """A record with the fields that are unknown here of the one that it replaces. Raises InvalidInputError for others."""
-    old = row.record if isinstance(row, Versioned) else None
-    known = set() if old is None else set(unknown_field_paths(old))
-    strange = [path for path in unknown_field_paths(new) if path not in known]
-    if strange:
-        problem = f"there is no field {', '.join(map(repr, strange[:4]))}"
-        raise InvalidInputError(source=_SOURCE, problem=problem)
-    return new if old is None else with_unknown_fields_of(old, new)

@@ -9,7 +9,7 @@ from keyplan.apps.cloudchamber.records import Instance, InstanceActual, Instance
 from keyplan.apps.cloudchamber.refusals import RefusedError, not_found, quoted
 from keyplan.apps.cloudchamber.rest_bodies import InstanceCreation, InstanceList, NamedEntry
 from keyplan.apps.cloudchamber.rest_routes import Who, etag, rest
-from keyplan.apps.cloudchamber.rest_stored import ONE_WORKLOAD, WRITES, StoredResource, instance_uri, worded
+from keyplan.apps.cloudchamber.rest_stored import ONE_WORKLOAD, WRITES, StoredResource, instance_uri, known, worded
 from keyplan.apps.cloudchamber.rest_words import IfMatch, IfMatchOrNone, Name
 from keyplan.apps.cloudchamber.workloads import (
     WrittenTarget,
@@ -66,6 +66,7 @@ class Instances(StoredResource):
             if not self.layout.workloads.exists(workload):
                 raise not_found("workload", name.lower())
             key = InstanceKey(workload, instance)
+            records = known(records)
             description = records.description or Instance()
 
             def write(target: InstanceTarget) -> WrittenTarget:
@@ -90,8 +91,9 @@ class Instances(StoredResource):
         """Replace an instance's description."""
         with worded("instance", instance.lower()):
             key = self._key(name, instance)
-            revision = write_description(self.layout, key, record, expected_revision=expected)
-        return Answered(record, headers=etag(revision))
+            written = self.replacing("instances", key, record, expected)
+            revision = write_description(self.layout, key, written, expected_revision=expected)
+        return Answered(written, headers=etag(revision))
 
     @rest("DELETE", _INSTANCE, Who.WORKLOAD_MODIFIER, 404, 409, change=Change("delete instance", _SUBJECT))
     def delete(self, name: Name, instance: Name, *, expected: IfMatchOrNone = None) -> str:
@@ -130,6 +132,7 @@ class Instances(StoredResource):
         """Write an instance's target; without If-Match only where there is none yet. A blade that it names must have room."""
         with worded("instance", instance.lower()):
             key = self._key(name, instance)
+            record = known(record) if expected is None else self.replacing("instance_target", key, record, expected)
 
             def write(target: InstanceTarget) -> WrittenTarget:
                 if expected is None:
@@ -171,9 +174,9 @@ class Instances(StoredResource):
         with worded("instance", instance.lower()):
             key = self._key(name, instance)
             if expected is None:
-                return self._first_actual(key, record)
-            revision = self.update_record("instance_actual", key, record, expected)
-        return Answered(record, headers=etag(revision))
+                return self._first_actual(key, known(record))
+            written, revision = self.update_record("instance_actual", key, record, expected)
+        return Answered(written, headers=etag(revision))
 
     def _key(self, name: str, instance: str) -> InstanceKey:
         workload = self.workload(name)

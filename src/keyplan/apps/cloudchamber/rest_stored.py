@@ -2,15 +2,23 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
+from keyplan.apps.cloudchamber.conditions import Address, merged, revision_of, row_at
 from keyplan.apps.cloudchamber.layout_keys import BladeKey, InstanceKey
 from keyplan.apps.cloudchamber.placement import NotPlacedError
-from keyplan.apps.cloudchamber.refusals import RefusedError, already_exists, newer_version, not_found, quoted
+from keyplan.apps.cloudchamber.refusals import (
+    RefusedError,
+    already_exists,
+    invalid,
+    newer_version,
+    not_found,
+    quoted,
+)
 from keyplan.apps.cloudchamber.rest_routes import Resource
-from keyplan.errors import AlreadyExistsError, NotFoundError, StaleRecordError
-from keyplan.layout import TableView
+from keyplan.errors import AlreadyExistsError, InvalidInputError, NotFoundError, StaleRecordError
+from keyplan.layout import Damaged, TableView, Versioned
 from keyplan.protobuf import Message
 
 __all__ = [
@@ -22,6 +30,7 @@ __all__ = [
     "StoredResource",
     "blade_uri",
     "instance_uri",
+    "known",
     "rack_uri",
     "worded",
     "workload_uri",
@@ -33,7 +42,9 @@ WORKLOADS: Final = "/api/workloads"
 ONE_WORKLOAD: Final = f"{WORKLOADS}/{{name}}"
 
 WRITES: Final[dict[str, Any]] = {"takes_unknown_fields": True}
-"""Stored records keep what a newer program has added."""
+"""Stored records keep what a newer program has added; `known` and `replacing` refuse what nobody has."""
+
+M = TypeVar("M", bound=Message)
 
 
 def rack_uri(rack: str) -> str:
@@ -71,13 +82,35 @@ class StoredResource(Resource):
         """The workload that a path names."""
         return self.spelled(name, self.layout.workloads.exists)
 
-    def update_record(self, table: str, key: Any, record: Message, expected: int) -> int:
-        """Replace a record, damaged or not, that is at the revision expected; return its new one.
+    def replacing(self, table: str, key: Any, record: M, expected: int) -> M:
+        """Return what a client sends in place of a record with what that has which is unknown here.
 
-        Raises NotFoundError, StaleRecordError.
+        That of one revision: who writes it expects the same. Raises NotFoundError, StaleRecordError; RefusedError (400) for
+        unknown fields that the record does not have.
         """
+        row = row_at(self.layout, Address(table, key))
+        if row is None:
+            raise NotFoundError(table=table, key=key)
+        if row.revision != expected:
+            raise StaleRecordError(table=table, key=key, expected_revision=expected, actual_revision=revision_of(row))
+        return known(record, row)
+
+    def update_record(self, table: str, key: Any, record: M, expected: int) -> tuple[M, int]:
+        """Replace a record, damaged or not, that is at the revision expected; return what is stored, and its revision.
+
+        Raises as `replacing` does.
+        """
+        whole = self.replacing(table, key, record, expected)
         view: TableView[Any, Message] = self.layout.view(table)
-        return view.update(key, record, expected_revision=expected, damaged_ok=True)
+        return whole, view.update(key, whole, expected_revision=expected, damaged_ok=True)
+
+
+def known(record: M, row: Versioned[Any, Any] | Damaged[Any] | None = None) -> M:
+    """Return a record with the unknown fields of what it replaces. Raises RefusedError (400) for others."""
+    try:
+        return merged(record, row, source="the body")
+    except InvalidInputError as error:
+        raise invalid(str(error.facts["problem"])) from error
 
 
 @contextmanager

@@ -17,7 +17,15 @@ from keyplan.apps.cloudchamber.rest_bodies import (
     WorkloadList,
 )
 from keyplan.apps.cloudchamber.rest_routes import Who, etag, rest
-from keyplan.apps.cloudchamber.rest_stored import ONE_WORKLOAD, WORKLOADS, WRITES, StoredResource, worded, workload_uri
+from keyplan.apps.cloudchamber.rest_stored import (
+    ONE_WORKLOAD,
+    WORKLOADS,
+    WRITES,
+    StoredResource,
+    known,
+    worded,
+    workload_uri,
+)
 from keyplan.apps.cloudchamber.rest_words import IfMatch, IfMatchOrNone, Name
 from keyplan.apps.cloudchamber.workloads import InstanceDifference, differences_of
 from keyplan.operations import PRESENT, Answered, Change, In, Schema, Whole
@@ -40,7 +48,7 @@ class Workloads(StoredResource):
     def create(self, name: Name, record: Whole[Workload]) -> Answered[str]:
         """Create a workload."""
         with worded("workload", name):
-            revision = self.layout.workloads.insert(name, _named(record, name))
+            revision = self.layout.workloads.insert(name, _named(known(record), name))
         return Answered(f"Workload {quoted(name)} created", headers=etag(revision))
 
     @rest("GET", ONE_WORKLOAD, Who.LOGGED_IN, 404)
@@ -58,8 +66,7 @@ class Workloads(StoredResource):
         """Replace a workload."""
         with worded("workload", name.lower()):
             key = self.workload(name)
-            written = _named(record, key)
-            revision = self.update_record("workloads", key, written, expected)
+            written, revision = self.update_record("workloads", key, _named(record, key), expected)
         return Answered(written, headers=etag(revision))
 
     @rest("DELETE", ONE_WORKLOAD, Who.WORKLOAD_MODIFIER, 404, 409, change=Change("delete workload", "{name}"))
