@@ -110,6 +110,14 @@ def test_time_does_not_pass_its_end(site: Site) -> None:
     site.run(act)
 
 
+def test_a_number_may_have_a_sign_as_in_the_original(site: Site) -> None:
+    async def act(site: Site) -> None:
+        admin = await site.logged_in()
+        assert (await admin.put(f"{STEPPER}?advance=%2B3")).json() == {"ticks": "3"}
+
+    site.run(act)
+
+
 def test_a_change_of_mode_begins_an_epoch_and_matches_the_last_one(site: Site) -> None:
     """A stale epoch is a 400, as in the original; -1 is any, and then, too, the ETag is the epoch that began (mended)."""
 

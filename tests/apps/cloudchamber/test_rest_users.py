@@ -257,7 +257,14 @@ def test_what_nobody_may_who_is_not_logged_in(web: Web) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("GET", "/api/users/1a"), ("GET", "/api/users/a-b"), ("GET", "/api/users/a,b"), ("PATCH", "/api/users")],
+    [
+        ("GET", "/api/users/1a"),
+        ("GET", "/api/users/a-b"),
+        ("GET", "/api/users/a,b"),
+        ("PATCH", "/api/users"),
+        ("TRACE", "/api/users"),
+        ("LOCK", "/API/none"),
+    ],
 )
 def test_what_is_not_routed_is_not_there(web: Web, method: str, path: str) -> None:
     with web.as_user() as admin:

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from keyplan.apps.cloudchamber.accounts import Accounts
@@ -75,7 +75,6 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_METHODS: Final = ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
 COOKIE_SECONDS: Final = 30 * 24 * 3_600
 
 
@@ -435,14 +434,21 @@ def _cleaned(raw_path: bytes) -> bytes:
     return b"/" + b"/".join(parts) + (b"/" if parts and raw_path.endswith(b"/") else b"")
 
 
+class _NowhereRoute(BaseRoute):
+    """Answers every other path below /api: nothing is there, in whatever method."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        is_it = scope["type"] == "http" and scope["path"].lower().startswith("/api/")
+        return (Match.FULL if is_it else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await _refused(no_such_page())(scope, receive, send)
+
+
 def routes_of(web: WebServer, resources: Iterable[type[Resource]]) -> list[BaseRoute]:
-    """Return the routes of resources, and those of every other path below /api: nothing is there, in whatever method."""
-
-    async def nothing(_request: Request) -> Response:
-        return _refused(no_such_page())
-
+    """Return the routes of resources, and that of every other path below /api."""
     return [
         _UncleanRoute(),
         *(route for kind in resources for route in ChamberResponder(web, kind).routes(operations_of(kind).values())),
-        Route("/api/{rest:path}", nothing, methods=_METHODS),
+        _NowhereRoute(),
     ]

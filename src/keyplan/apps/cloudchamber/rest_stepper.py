@@ -21,7 +21,7 @@ __all__ = ["Clock", "status_of_stepper"]
 _STEPPER: Final = "/api/stepper"
 _MODE: Final = re.compile(r"([^:=]*)(?:[:=](.*))?", re.DOTALL)
 _DIGITS: Final = "^[0-9]{1,17}$"
-_RATE: Final = re.compile("[0-9]{1,19}")
+_RATE: Final = re.compile(r"\+?[0-9]{1,19}")
 _MODES: Final = "^(manual|automatic(:[1-9][0-9]{0,8})?)$"
 
 
