@@ -5,7 +5,6 @@ decides, notes and performs. Here is what a connection needs beside it: bounds, 
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import count
@@ -38,6 +37,7 @@ from keyplan.apps.hepnos.service_parts import (
     Asked,
     Credit,
     FrameAnswer,
+    WaitingFrames,
     cancel_soon,
     cancelled_error,
     failure_of,
@@ -65,12 +65,6 @@ _IN_FLIGHT_MAX: Final = 64
 
 _TASKS_MAX: Final = 1_024
 """Those with the ones whose client is to let more be sent. Why more: it says so behind what it has asked for meanwhile."""
-
-_WAITING_MAX: Final = 256
-"""Frames that have come and are not begun, before no more is read."""
-
-_WAITING_BYTES_MAX: Final = 4 << 20
-"""Of their bodies. Why: the first bytes of each are nobody's, and of hundreds they would be many."""
 
 _AT_ONCE: Final = 64
 """Quick requests that are answered before others have the event loop."""
@@ -128,8 +122,7 @@ class _Session:
         self._request = request
         self._request_id: str = request.scope[REQUEST_ID]
         self._reader = FrameReader()
-        self._waiting: deque[Frame] = deque()
-        self._waiting_ids: set[int] = set()
+        self._waiting = WaitingFrames()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._cancelled: set[int] = set()
         self._credits: dict[int, Credit] = {}
@@ -140,7 +133,6 @@ class _Session:
         self._came_id = 0
         self._last_id = 0
         """Of the request that has begun last; `_came_id` is that of the one that came last."""
-        self._waiting_bytes = 0
         self._without_credit = 0
         self._freed = asyncio.Event()
         """Set when a request ends, or waits for credit."""
@@ -175,7 +167,7 @@ class _Session:
         if found or not had_begun:
             self._frame_began, self._frame_bytes = now, 0
         self._frame_bytes += len(data)
-        if self._has_enough_waiting():
+        if self._waiting.are_enough:
             self._pause("waiting")
         if found:
             self._stirred.set()
@@ -198,11 +190,6 @@ class _Session:
                 # Why now: who asks may let more be sent before the request has begun.
                 self._credits[found.id] = Credit(ahead)
             self._waiting.append(found)
-            self._waiting_ids.add(found.id)
-            self._waiting_bytes += len(found.body)
-
-    def _has_enough_waiting(self) -> bool:
-        return len(self._waiting) > _WAITING_MAX or self._waiting_bytes > _WAITING_BYTES_MAX
 
     def set_full(self, *, is_full: bool) -> None:
         """Begin nothing more while the client does not take what it was answered."""
@@ -270,7 +257,7 @@ class _Session:
         if task is not None and task.get_name() == "read":
             self._cancelled.add(id)
             cancel_soon(task)
-        elif id in self._waiting_ids:
+        elif id in self._waiting.ids:
             # Why not of any id: a neighbour names millions that were never used, and each would be kept.
             self._cancelled.add(id)
 
@@ -304,9 +291,8 @@ class _Session:
         begun = 0
         # Why not waited for here: an end is not to wait for a client that takes nothing.
         while self._waiting and self._writable.is_set() and not self._is_ending:
-            found = self._waiting.popleft()
-            self._waiting_bytes -= len(found.body)
-            if not self._has_enough_waiting():
+            found = self._waiting.next()
+            if not self._waiting.are_enough:
                 # Why before it begins: it may wait for requests to end that wait for their client, who says so behind them.
                 self._resume("waiting")
             await self._begin(found)
@@ -362,7 +348,6 @@ class _Session:
 
     async def _begin(self, found: Frame) -> None:
         self._last_id = found.id
-        self._waiting_ids.discard(found.id)
         operation = OPERATIONS.get(found.kind)
         is_cancelled = found.id in self._cancelled
         self._cancelled.discard(found.id)

@@ -1,9 +1,10 @@
-"""A HEPnOS server's requests that have begun, and their answers as frames, whole or in parts.
+"""A HEPnOS server's requests, those that wait and those that have begun, and their answers as frames, whole or in parts.
 
 Each part is an operation of its own, as of one state.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -33,6 +34,7 @@ __all__ = [
     "Credit",
     "FrameAnswer",
     "Parts",
+    "WaitingFrames",
     "cancel_soon",
     "cancelled_error",
     "failure_of",
@@ -45,6 +47,49 @@ _PART_BYTES: Final = 1 << 20
 
 _FIRST_KEYS: Final = 256
 """Of a part of values, before it is known how large they are."""
+
+
+_WAITING_MAX: Final = 256
+"""Frames that have come and are not begun, before no more is read."""
+
+_WAITING_BYTES_MAX: Final = 4 << 20
+"""Of their bodies. Why: the first bytes of each are nobody's, and of hundreds they would be many."""
+
+
+class WaitingFrames:
+    """The frames of a connection that have come and are not begun, in their order."""
+
+    def __init__(self) -> None:
+        self._frames: deque[Frame] = deque()
+        self.ids: set[int] = set()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether no more is read meanwhile."""
+        return len(self._frames) > _WAITING_MAX or self._bytes > _WAITING_BYTES_MAX
+
+    def append(self, found: Frame) -> None:
+        """Have one wait behind the others."""
+        self._frames.append(found)
+        self.ids.add(found.id)
+        self._bytes += len(found.body)
+
+    def next(self) -> Frame:
+        """Take the first."""
+        found = self._frames.popleft()
+        self.ids.discard(found.id)
+        self._bytes -= len(found.body)
+        return found
+
+    def clear(self) -> None:
+        """Have none wait."""
+        self._frames.clear()
+        self.ids.clear()
+        self._bytes = 0
 
 
 class FrameAnswer(Response):
