@@ -279,6 +279,9 @@ def queues() -> Iterator[Line]:
         yield Line(line_name(*names), partial(_of_queues, names, a_queue_of_two))
     lost = partial(_of_queues, ("take one", "take all"), a_queue_of_two, {"take one": "u"})
     yield Line("take one whose answers are lost x take all", lost)
+    for names in (("produce two", "take one"), ("produce two", "take all")):
+        again = partial(_of_queues, names, a_queue, {"produce two": "u"})
+        yield Line(f"produce two whose answers are lost x {names[1]}", again)
     # Why not beside who takes all: that one waits for what the dead one has, and the clock stands.
     yield Line("work that crashes or loses answers x take one", partial(_of_consumers, ("work", "take one")))
     crashing = partial(_of_queues, ("destroy", "create and produce"), a_queue_of_two, {"destroy": "c"})

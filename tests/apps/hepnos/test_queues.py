@@ -6,14 +6,13 @@ from hashlib import sha256
 from pathlib import Path
 from random import Random
 from subprocess import PIPE, Popen
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 from keyplan.apps import hepnos
 from keyplan.apps.hepnos.queue_records import Place, QueueKey, QueueRecords
-from keyplan.apps.hepnos.queues import StoredQueues
 from keyplan.apps.hepnos.remote_frames import transport_to
 from keyplan.apps.hepnos.remote_queues import RemoteQueues
 from keyplan.apps.hepnos.types import product_type
@@ -21,13 +20,12 @@ from keyplan.engine import open_engine
 from keyplan.errors import (
     AccessDeniedError,
     AlreadyExistsError,
-    CommitOutcomeUnknownError,
-    EngineUnavailableError,
     InvalidInputError,
 )
 from keyplan.server import PolicyAccess
 from keyplan.store import Store
 from keyplan.testing.faults import FakeClock
+from tests.apps.hepnos.queue_stand import Cut, queue_of_three
 from tests.apps.hepnos.served import HepnosServer
 
 Opened = Callable[..., hepnos.DataStore]
@@ -157,13 +155,7 @@ def clock() -> FakeClock:
 @pytest.fixture
 def held(clock: FakeClock) -> hepnos.Queues:
     """A queue of three items, with a clock that is moved by hand."""
-    store = Store(open_engine("memory:"))
-    queues = hepnos.Queues(StoredQueues(store, Store(open_engine("memory:")), clock), clock)
-    queues.create("q", int)
-    with queues.open("q", int, mode="producer") as producer:
-        for number in range(3):
-            producer.put(number)
-    return queues
+    return queue_of_three(clock)
 
 
 def test_an_item_that_is_not_acknowledged_is_another_s_after_its_lease(held: hepnos.Queues, clock: FakeClock) -> None:
@@ -211,27 +203,6 @@ def test_a_block_may_settle_its_item_itself_and_fails_with_its_own_error(held: h
             consumer.take(0, lease_seconds=seconds)
 
 
-LOST = {"enter", "leave", "put", "take", "settle"}
-
-
-class Cut:
-    """Queues whose answers are lost, each after some seconds, so often."""
-
-    def __init__(self, acts: Any, clock: FakeClock) -> None:
-        self.acts, self.clock, self.lost = acts, clock, 0
-
-    def __getattr__(self, name: str) -> Any:
-        def act(*given: Any, **named: Any) -> Any:
-            found = getattr(self.acts, name)(*given, **named)
-            if name in LOST and self.lost:
-                self.lost -= 1
-                self.clock.advance(20)
-                raise CommitOutcomeUnknownError(engine="cut", problem="the answer was lost")
-            return found
-
-        return act
-
-
 def test_a_lease_runs_while_its_answers_are_lost(clock: FakeClock) -> None:
     records = QueueRecords(Store(open_engine("memory:")), clock)
     cut, key = Cut(records, clock), QueueKey("q", "int64")
@@ -251,78 +222,28 @@ def test_a_lease_runs_while_its_answers_are_lost(clock: FakeClock) -> None:
         item.acknowledge()
 
 
-def test_what_is_asked_again_because_its_answer_was_lost_is_done_once(clock: FakeClock) -> None:
-    stored = StoredQueues(Store(open_engine("memory:")), Store(open_engine("memory:")), clock)
-    home: Any = Cut(stored, clock)
-    queues = hepnos.Queues(home, clock)
+def test_a_queue_that_is_closed_gives_nothing_and_ends_who_waits(queues: hepnos.Queues) -> None:
     queues.create("q", int)
-    home.lost = 2
-    producer = queues.open("q", int, mode="producer")
-    acts: Any = producer.acts
-    cut: Any = Cut(acts, clock)
-    producer.acts = cut
-    for number in range(3):
-        cut.lost = number
-        producer.put(number)
-    other = queues.open("q", int, mode="producer")
-    cut.lost = 2
-    producer.close()
-    consumer = queues.open("q", int)
-    assert [consumer.get(0) for _ in range(4)] == [0, 1, 2, None]
-    other.put(7)  # Why: the other producer is one, however often the first has left.
-    assert stored.home_of(producer.key).take(producer.key, "t", 1).number == 3
-    other.close()
+    with queues.open("q", int, mode="producer"):
+        consumer, is_waiting = queues.open("q", int), Event()
 
+        class Watched(Cut):
+            def wait(self, *given: Any) -> None:
+                is_waiting.set()
+                self.acts.wait(*given)
 
-def test_what_may_have_been_done_is_not_told_as_undone(clock: FakeClock) -> None:
-    class Gone(Cut):
-        """A server that takes an item, and is gone before its answer."""
-
-        def put(self, *given: Any) -> None:
-            if self.lost:
-                raise EngineUnavailableError(engine="gone", problem="nobody listens")
-            self.lost = 1
-            self.acts.put(*given)
-            raise CommitOutcomeUnknownError(engine="gone", problem="the answer was lost")
-
-    queues = hepnos.Queues(StoredQueues(Store(open_engine("memory:")), Store(open_engine("memory:")), clock), clock)
-    queues.create("q", int)
-    with queues.open("q", int, mode="producer") as producer:
-        acts: Any = producer.acts
-        gone: Any = Gone(acts, clock)
-        producer.acts = gone
-        with pytest.raises(CommitOutcomeUnknownError):
-            producer.put(1)
-        producer.acts = acts
-        assert gone.lost
-        producer.put(2)
-    assert [queues.open("q", int).get(0) for _ in range(3)] == [1, 2, None]
-
-
-def test_a_producer_that_dies_is_waited_for_no_longer_than_it_said(held: hepnos.Queues, clock: FakeClock) -> None:
-    dead = held.open("q", int, mode="producer", lease_seconds=100)
-    late = held.open("q", int, mode="producer", lease_seconds=300)
-    consumer = held.open("q", int)
-    assert [consumer.get(0) for _ in range(3)] == [0, 1, 2]
-    key = consumer.key
-
-    def is_waited_for() -> bool:
-        return consumer.acts.take(key, "t", 1).has_producers
-
-    dead.put(3)
-    assert consumer.get(0) == 3
-    clock.advance(99)
-    late.close()
-    assert is_waited_for()
-    clock.advance(1)
-    assert not is_waited_for()
-    assert consumer.get() is None  # which waits for nobody
-    dead.put(4)  # it was slow, and not dead
-    assert consumer.get(0) == 4
-    assert is_waited_for()
-    for seconds in (0, 86_401):
-        with pytest.raises(InvalidInputError, match="more than 0 and at most 86400 seconds"):
-            held.open("q", int, mode="producer", lease_seconds=seconds)
+        watched: Any = Watched(consumer.acts, FakeClock())
+        consumer.acts = watched
+        got: list[object] = []
+        waiting = Thread(target=lambda: got.append(consumer.get(30)))
+        waiting.start()
+        assert is_waiting.wait(30)
+        consumer.close()
+        waiting.join(20)
+        assert got == [None]
+    for act in (consumer.get, consumer.take, consumer.is_empty):
+        with pytest.raises(InvalidInputError, match="open it again"):
+            act()
 
 
 def test_a_clock_that_is_set_back_keeps_no_item(held: hepnos.Queues, clock: FakeClock) -> None:

@@ -2,6 +2,7 @@
 
     queues/states/NAME/TYPE                       the next item's number
     queues/producers/NAME/TYPE/PRODUCER           who puts items, until when consumers wait for it, how many it has put
+    queues/waits/NAME/TYPE/DEADLINE/PRODUCER      which of them is waited for longest
     queues/items/NAME/TYPE/NUMBER                 an item that nobody has
     queues/taken/NAME/TYPE/NUMBER                 one that somebody has taken, until it is done or the deadline is over
     queues/deadlines/NAME/TYPE/DEADLINE/NUMBER    which of them comes back first
@@ -10,6 +11,9 @@
 An item is moved to `taken` in one commit, and removed when its taker says that it is done. So a consumer that dies, and an
 answer that is lost, lose nothing: whoever takes next after the deadline has the item again. So do producers have names and
 deadlines: one that dies is not waited for without end, and what is asked again, after an answer was lost, is done once.
+
+A producer's record is the fence of what it puts: a put without one adds nothing. So a request that comes late, behind its own
+repetition and the producer's end, adds no item again and makes nobody wait.
 """
 
 from functools import partial
@@ -42,8 +46,11 @@ _MILLISECONDS: Final = 1_000
 LEASE_SECONDS_MAX: Final = 86_400.0
 """Why: what somebody has who is gone comes back within a day."""
 
+_FORGOTTEN_SECONDS: Final = LEASE_SECONDS_MAX
+"""How long the record stays of a producer that is not waited for. Why so long: a slow one goes on, and asks again in safety."""
+
 _SWEPT_AT_ONCE: Final = 100
-"""Producers that are gone whose records a take removes."""
+"""Records of forgotten producers that a take removes."""
 
 
 class QueueKey(NamedTuple):
@@ -86,6 +93,15 @@ class ProducerKey(NamedTuple):
     producer: Annotated[str, Percent()]
 
 
+class WaitKey(NamedTuple):
+    """A producer that has a queue open, by until when it is waited for."""
+
+    name: Annotated[str, Percent()]
+    type: Annotated[str, Percent()]
+    deadline: int
+    producer: Annotated[str, Percent()]
+
+
 class Place(NamedTuple):
     """A producer at a queue: its name, what names the queue beside others of its name, for how long it is waited for."""
 
@@ -124,6 +140,12 @@ class HEPnOSQueues(Layout, root="queues/"):
 
     states = Table("states/{name}/{type}", key=QueueKey, value=QueueState)
     producers = Table("producers/{name}/{type}/{producer}", key=ProducerKey, value=Producer)
+    producers_by_deadline = Unique(
+        f"waits/{{name}}/{{type}}/{{deadline:decimal(width={_NUMBER_DIGITS})}}/{{producer}}",
+        of=producers,
+        key=WaitKey,
+        note="which producer of a queue is waited for longest",
+    )
     items = Table(f"items/{{name}}/{{type}}/{{number:decimal(width={_NUMBER_DIGITS})}}", key=ItemKey, value=bytes)
     taken = Table(f"taken/{{name}}/{{type}}/{{number:decimal(width={_NUMBER_DIGITS})}}", key=ItemKey, value=TakenItem)
     taken_by_deadline = Unique(
@@ -212,7 +234,8 @@ class QueueRecords:
     def put(self, key: QueueKey, place: Place, number: int, item: bytes) -> None:
         """Add an item at the end, a producer's first with the number 1; the one that it has put last again does nothing.
 
-        Raises MissingError for a queue that was destroyed, whatever has its name now.
+        Raises MissingError for a queue that was destroyed, whatever has its name now; and for a producer that does not have it
+        open: one that was not heard of for a day longer than it is waited for has it open no more.
         """
 
         def add(layout: HEPnOSQueues) -> None:
@@ -221,7 +244,13 @@ class QueueRecords:
                 raise missing(key)
             own = ProducerKey(*key, place.producer)
             known = layout.producers.get(own)
-            if known is not None and number <= known.last:
+            if known is None:
+                where, problem = (
+                    f"{key.name}#{key.type} {place.producer}",
+                    "it has the queue open no more: open it again",
+                )
+                raise MissingError(table="producers", key=where, problem=problem)
+            if number <= known.last:
                 return
             self._keep(layout, own, place.lease_seconds, number)
             layout.items.insert(ItemKey(*key, state.next_number), item)
@@ -231,7 +260,7 @@ class QueueRecords:
 
     def _keep(self, layout: HEPnOSQueues, own: ProducerKey, lease_seconds: float, last: int) -> None:
         """Have a producer be waited for from now on, also one that was gone meanwhile."""
-        layout.producers.put(own, Producer(int((self._clock.wall() + lease_seconds) * _MILLISECONDS), last))
+        layout.producers.put(own, Producer(_milliseconds(self._clock.wall() + lease_seconds), last))
 
     def take(self, key: QueueKey, taker: str, lease_seconds: float) -> Taken:
         """Take the item that a taker of this name has already, one whose deadline is over, or the first; or tell of none.
@@ -242,7 +271,7 @@ class QueueRecords:
 
     def _take(self, key: QueueKey, taker: str, lease_seconds: float, layout: HEPnOSQueues) -> Taken:
         now = self._clock.wall()
-        given = partial(TakenItem, taker, int((now + lease_seconds) * _MILLISECONDS))
+        given = partial(TakenItem, taker, _milliseconds(now + lease_seconds))
         for item_key, own in layout.taken_by_taker.list(*key, taker, limit=1):
             layout.taken.update(item_key, given(own.item))
             return Taken(item_key.number, own.item)
@@ -258,15 +287,14 @@ class QueueRecords:
         return Taken(state=layout.states.get(key), has_taken=first is not None, has_producers=has_producers)
 
     def _has_producers(self, key: QueueKey, now: float, layout: HEPnOSQueues) -> bool:
-        """Tell whether a producer is waited for; remove those that are not any more."""
-        gone: list[ProducerKey] = []
-        for own, found in layout.producers.list(*key):
-            if not _is_over(found.deadline, now):
-                return True
-            gone.append(own)
-        for own in gone[:_SWEPT_AT_ONCE]:
+        """Tell whether a producer is waited for; remove the records of those that are forgotten."""
+        listed = partial(layout.producers_by_deadline.list, *key)
+        forgotten = listed(below=_milliseconds(now - _FORGOTTEN_SECONDS), limit=_SWEPT_AT_ONCE)
+        # Why those too: nobody is waited for so long, so that the clock was set back since.
+        too_late = listed(at_least=_latest(now) + 1, limit=_SWEPT_AT_ONCE)
+        for own, _ in [*forgotten, *too_late]:
             layout.producers.delete(own)
-        return False
+        return next(listed(at_least=_milliseconds(now) + 1, below=_latest(now) + 1, limit=1), None) is not None
 
     def settle(self, key: QueueKey, number: int, taker: str, *, is_done: bool) -> bool:
         """Remove a taken item that is done, or give it back to its place. Return False when the taker has it no more."""
@@ -305,9 +333,18 @@ class QueueRecords:
             watch.close()
 
 
+def _milliseconds(seconds: float) -> int:
+    return int(seconds * _MILLISECONDS)
+
+
+def _latest(now: float) -> int:
+    """Return the latest deadline that may have been made. Why twice: clocks differ a little."""
+    return _milliseconds(now + 2 * LEASE_SECONDS_MAX)
+
+
 def _is_over(deadline: int, now: float) -> bool:
-    # Why also later ones: nobody takes for so long, so that the clock was set back since. Why twice: clocks differ a little.
-    return not now * _MILLISECONDS < deadline <= (now + 2 * LEASE_SECONDS_MAX) * _MILLISECONDS
+    # Why also later ones: nobody takes for so long, so that the clock was set back since.
+    return not _milliseconds(now) < deadline <= _latest(now)
 
 
 def lease_checked(name: str, seconds: float) -> float:
@@ -341,7 +378,7 @@ def _destroy(engine: Engine, key: QueueKey) -> None:
     own = raw_key.removeprefix(HEPnOSQueues.bound().root + b"states/")
     below = (
         HEPnOSQueues.bound().root + kind + own + b"/"
-        for kind in (b"items/", b"taken/", b"deadlines/", b"takers/", b"producers/")
+        for kind in (b"items/", b"taken/", b"deadlines/", b"takers/", b"producers/", b"waits/")
     )
     ranges: list[Mutation] = [DeleteRange(KeyRange.of_prefix(prefix)) for prefix in below]
     guard = KeyUnchanged(raw_key, entry.mod_revision)

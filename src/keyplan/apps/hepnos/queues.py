@@ -19,12 +19,7 @@ from keyplan.apps.hepnos.queue_records import (
 )
 from keyplan.apps.hepnos.types import ProductType, product_type, type_of_value
 from keyplan.engine import SYSTEM_CLOCK, Clock
-from keyplan.errors import (
-    AlreadyExistsError,
-    CommitOutcomeUnknownError,
-    EngineUnavailableError,
-    InvalidInputError,
-)
+from keyplan.errors import AlreadyExistsError, CommitOutcomeUnknownError, InvalidInputError, KeyplanError
 from keyplan.store import Store
 
 __all__ = ["HEPnOSQueues", "Queue", "QueueItem", "Queues", "StoredQueues"]
@@ -228,7 +223,7 @@ class Queue:
     """An open queue. Producers put, consumers get; a producer that closes wakes the consumers that wait.
 
     Who produces for a queue that was destroyed is told so, though another is made under its name. Safe for use by several
-    threads, whose puts go one after the other.
+    threads, whose puts go one after the other, and closing behind those that are under way.
     """
 
     def __init__(self, acts: QueueActs, key: QueueKey, kind: ProductType, clock: Clock, place: Place) -> None:
@@ -241,21 +236,24 @@ class Queue:
         self._is_producer = bool(place.producer)
         self._is_closed = False
         self._putting = Lock()
-        """Why: the store knows what was put by the number of the last."""
+        """Why: the store knows what was put by the number of the last, and a producer by its record, which closing removes."""
         self._put = 0
 
     def put(self, value: Any) -> None:
         """Add an item at the end, durably, once also when an answer is lost on the way.
 
-        Raises TypeMismatchError, InvalidInputError for a consumer, MissingError; CommitOutcomeUnknownError where answers are
-        lost again and again: it may be in the queue.
+        Raises TypeMismatchError; InvalidInputError for a consumer, and for one that is closed; CommitOutcomeUnknownError where
+        answers are lost again and again: it may be in the queue. MissingError for a queue that was destroyed, and for a
+        producer that was silent for a day longer than its `lease_seconds`, which opens the queue again.
         """
-        if not self._is_producer or self._is_closed:
-            raise InvalidInputError(source="queue", problem="only a producer that has it open puts items into a queue")
         if type_of_value(value).name != self.kind.name and not self._is_fit(value):
             raise TypeMismatchError(type=self.kind.name, problem="the item is of another type")
         item = self.kind.encode(value)
         with self._putting:
+            if not self._is_producer or self._is_closed:
+                raise InvalidInputError(
+                    source="queue", problem="only a producer that has it open puts items into a queue"
+                )
             self._put += 1
             _again(lambda: self.acts.put(self.key, self._place, self._put, item))
 
@@ -287,9 +285,11 @@ class Queue:
         Wait for one while there are producers, or until there has been one, and while others have items that may come back.
         One that is not acknowledged in time is another's: of a consumer that has ended, of an answer that was lost.
         `timeout_seconds` bounds the wait; None waits for as long as there are producers or taken items, and not at all when
-        there are none. Raises InvalidInputError for a lease of no time, or of more than a day.
+        there are none. Closing the queue in another thread ends the wait. Raises InvalidInputError for a lease of no time, or
+        of more than a day; for a queue that is closed.
         """
         lease_checked("lease_seconds", lease_seconds)
+        self._check_open()
         taker = uuid4().hex
         give_up_at = None if timeout_seconds is None else self.clock.monotonic() + timeout_seconds
         while True:
@@ -304,19 +304,25 @@ class Queue:
             may_come = found.has_taken or found.has_producers
             has_ended = state is None or state.has_had_producer
             remaining = _POLL_SECONDS_MAX if give_up_at is None else give_up_at - self.clock.monotonic()
-            if remaining <= 0 or (not may_come and (give_up_at is None or has_ended)):
+            if self._is_closed or remaining <= 0 or (not may_come and (give_up_at is None or has_ended)):
                 return None
             self.acts.wait(revision, min(remaining, _POLL_SECONDS_MAX))
 
     def is_empty(self) -> bool:
-        """Tell whether there is no item now that nobody has taken."""
+        """Tell whether there is no item now that nobody has taken. Raises InvalidInputError for a queue that is closed."""
+        self._check_open()
         return self.acts.is_empty(self.key)
 
     def close(self) -> None:
-        """Close it. Of a producer, consumers that wait are told. Closing twice is harmless."""
-        if self._is_producer and not self._is_closed:
-            _again(lambda: self.acts.leave(self.key, self._place.producer, self._place.made_at))
-        self._is_closed = True
+        """Close it. Of a producer, consumers that wait are told. Closing twice is harmless; taken items stay taken."""
+        with self._putting:
+            if self._is_producer and not self._is_closed:
+                _again(lambda: self.acts.leave(self.key, self._place.producer, self._place.made_at))
+            self._is_closed = True
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise InvalidInputError(source="queue", problem="it was closed: open it again")
 
     def __enter__(self) -> Self:
         return self
@@ -335,7 +341,7 @@ def _again(act: Callable[[], T]) -> T:
             return act()
         except CommitOutcomeUnknownError as error:
             lost = error
-        except EngineUnavailableError as error:
+        except KeyplanError as error:
             if lost is None:
                 raise
             # Why not that: it says that nothing was done, and what was lost may have been.

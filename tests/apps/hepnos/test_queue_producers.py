@@ -1,0 +1,190 @@
+"""Producers of queues: what they put is there once, and consumers wait for them as long as they said."""
+
+from functools import partial
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from keyplan.apps import hepnos
+from keyplan.apps.hepnos.queue_records import Place, QueueKey, QueueRecords
+from keyplan.apps.hepnos.queues import StoredQueues
+from keyplan.engine import KeyRange, open_engine
+from keyplan.errors import CommitOutcomeUnknownError, EngineUnavailableError, InvalidInputError
+from keyplan.store import Store
+from keyplan.testing.faults import FakeClock
+from tests.apps.hepnos.queue_stand import Cut, queue_of_three
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def held(clock: FakeClock) -> hepnos.Queues:
+    return queue_of_three(clock)
+
+
+def test_what_is_asked_again_because_its_answer_was_lost_is_done_once(clock: FakeClock) -> None:
+    stored = StoredQueues(Store(open_engine("memory:")), Store(open_engine("memory:")), clock)
+    home: Any = Cut(stored, clock)
+    queues = hepnos.Queues(home, clock)
+    queues.create("q", int)
+    home.lost = 2
+    producer = queues.open("q", int, mode="producer")
+    acts: Any = producer.acts
+    cut: Any = Cut(acts, clock)
+    producer.acts = cut
+    for number in range(3):
+        cut.lost = number
+        producer.put(number)
+    other = queues.open("q", int, mode="producer")
+    cut.lost = 2
+    producer.close()
+    consumer = queues.open("q", int)
+    assert [consumer.get(0) for _ in range(4)] == [0, 1, 2, None]
+    other.put(7)  # Why: the other producer is one, however often the first has left.
+    assert stored.home_of(producer.key).take(producer.key, "t", 1).number == 3
+    other.close()
+
+
+def test_what_may_have_been_done_is_not_told_as_undone(clock: FakeClock) -> None:
+    class Gone(Cut):
+        """A server that takes an item, and is gone before its answer."""
+
+        def put(self, *given: Any) -> None:
+            if self.lost:
+                raise EngineUnavailableError(engine="gone", problem="nobody listens")
+            self.lost = 1
+            self.acts.put(*given)
+            raise CommitOutcomeUnknownError(engine="gone", problem="the answer was lost")
+
+    queues = hepnos.Queues(StoredQueues(Store(open_engine("memory:")), Store(open_engine("memory:")), clock), clock)
+    queues.create("q", int)
+    with queues.open("q", int, mode="producer") as producer:
+        acts: Any = producer.acts
+        gone: Any = Gone(acts, clock)
+        producer.acts = gone
+        with pytest.raises(CommitOutcomeUnknownError):
+            producer.put(1)
+        producer.acts = acts
+        assert gone.lost
+        producer.put(2)
+    assert [queues.open("q", int).get(0) for _ in range(3)] == [1, 2, None]
+
+
+def test_a_producer_that_dies_is_waited_for_no_longer_than_it_said(held: hepnos.Queues, clock: FakeClock) -> None:
+    dead = held.open("q", int, mode="producer", lease_seconds=100)
+    late = held.open("q", int, mode="producer", lease_seconds=300)
+    consumer = held.open("q", int)
+    assert [consumer.get(0) for _ in range(3)] == [0, 1, 2]
+    key = consumer.key
+
+    def is_waited_for() -> bool:
+        return consumer.acts.take(key, "t", 1).has_producers
+
+    dead.put(3)
+    assert consumer.get(0) == 3
+    clock.advance(99)
+    late.close()
+    assert is_waited_for()
+    clock.advance(1)
+    assert not is_waited_for()
+    assert consumer.get() is None  # which waits for nobody
+    dead.put(4)  # it was slow, and not dead
+    assert consumer.get(0) == 4
+    assert is_waited_for()
+    for seconds in (0, 86_401):
+        with pytest.raises(InvalidInputError, match="more than 0 and at most 86400 seconds"):
+            held.open("q", int, mode="producer", lease_seconds=seconds)
+
+
+def test_what_comes_late_adds_nothing_again_and_makes_nobody_wait(clock: FakeClock) -> None:
+    records, key = QueueRecords(Store(open_engine("memory:")), clock), QueueKey("q", "int64")
+    records.create(key)
+    place = Place("p", records.enter(key, "p", 60), 60)
+    records.put(key, place, 1, b"1")
+    records.leave(key, "p", place.made_at)
+    with pytest.raises(hepnos.MissingError, match="open it again"):
+        records.put(key, place, 1, b"1")  # which was under way when it was asked again, and is done now
+    found = [records.take(key, taker, 60) for taker in "ab"]
+    assert [each.number for each in found] == [0, -1]
+    assert not found[1].has_producers
+
+
+def test_an_item_is_put_once_however_long_its_answers_are_lost(clock: FakeClock) -> None:
+    stored = StoredQueues(Store(open_engine("memory:")), Store(open_engine("memory:")), clock)
+    queues = hepnos.Queues(stored, clock)
+    queues.create("q", int)
+    consumer = queues.open("q", int)
+    taken: list[object] = []
+
+    class Slow(Cut):
+        def put(self, *given: Any) -> None:
+            self.acts.put(*given)
+            if self.lost:
+                self.lost -= 1
+                self.clock.advance(60)
+                taken.extend(iter(partial(consumer.get, 0), None))  # which finds that nobody is waited for any more
+                raise CommitOutcomeUnknownError(engine="slow", problem="the answer was lost")
+
+    producer = queues.open("q", int, mode="producer", lease_seconds=1)
+    slow: Any = Slow(producer.acts, clock)
+    producer.acts = slow
+    for number in range(3):
+        slow.lost = number
+        producer.put(number)
+    producer.close()
+    assert [*taken, consumer.get(0), consumer.get(0)] == [0, 1, 2, None, None]
+
+
+def test_producers_that_are_gone_are_forgotten_a_day_later_whoever_lives(held: hepnos.Queues, clock: FakeClock) -> None:
+    gone = [held.open("q", int, mode="producer", lease_seconds=10) for _ in range(120)]
+    consumer = held.open("q", int)
+    records: Any = consumer.acts
+    assert [consumer.get(0) for _ in range(4)] == [0, 1, 2, None]
+    clock.advance(86_400 + 11)
+    alive = [held.open("q", int, mode="producer") for _ in range(20)]
+    left = []
+    for _ in range(2):
+        assert records.take(consumer.key, "t", 1).has_producers
+        left.append(len(list(hepnos.HEPnOSQueues(records.store).producers.keys())))
+    assert left == [40, 20]
+    with pytest.raises(hepnos.MissingError, match="open it again"):
+        gone[0].put(3)
+    alive[0].put(4)
+    gone[0].close()
+    clock.step_wall(-3 * 86_400)
+    assert consumer.get(0) == 4
+    assert consumer.get() is None  # whoever they are, they said so before the clock was set back
+    held.destroy("q", int)
+    with records.store.engine.snapshot() as snapshot:
+        assert not snapshot.count(KeyRange.of_prefix(b"queues/"))
+
+
+def test_closing_waits_for_the_item_that_another_thread_puts(held: hepnos.Queues) -> None:
+    producer, has_begun, may_end = held.open("q", int, mode="producer"), Event(), Event()
+
+    class Held(Cut):
+        def put(self, *given: Any) -> None:
+            has_begun.set()
+            assert may_end.wait(30)
+            self.acts.put(*given)
+
+        def leave(self, *given: Any) -> None:
+            self.acts.leave(*given)
+
+    slow: Any = Held(producer.acts, FakeClock())
+    producer.acts = slow
+    putting, closing = Thread(target=producer.put, args=(7,)), Thread(target=producer.close)
+    putting.start()
+    assert has_begun.wait(30)
+    closing.start()
+    closing.join(0.05)  # Why: so that it has begun; without an order it is through by now.
+    may_end.set()
+    for thread in (putting, closing):
+        thread.join(30)
+    consumer = held.open("q", int)
+    assert [consumer.get(0) for _ in range(4)] == [0, 1, 2, 7]
+    assert consumer.get() is None  # and waits for nobody
