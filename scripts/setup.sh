@@ -104,6 +104,8 @@ install_servers() {
     compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
     command -v pgbackrest >/dev/null || missing+=(pgbackrest)
     command -v haproxy >/dev/null || missing+=(haproxy)
+    command -v ip >/dev/null || missing+=(iproute2)
+    command -v nft >/dev/null || missing+=(nftables)
     command -v curl >/dev/null || missing+=(curl)
     command -v jq >/dev/null || missing+=(jq)
     ((${#missing[@]})) || return 0
