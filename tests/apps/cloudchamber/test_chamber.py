@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from keyplan.apps.cloudchamber import (
     Blade,
     BladeKey,
     CloudChamber,
+    CloudChamberIndexed,
     Instance,
     InstanceActual,
     InstanceKey,
@@ -26,6 +28,7 @@ from keyplan.apps.cloudchamber import (
     Tor,
     Workload,
     at_revision,
+    begin_indexes,
     delete_records,
     read_records,
     write_records,
@@ -46,10 +49,11 @@ from keyplan.apps.cloudchamber.workloads import (
     read_instance,
     write_target,
 )
-from keyplan.engine import Commit, Put
+from keyplan.engine import MEMORY_PROFILE, Commit, MemoryEngine, Put, WrappedEngine
 from keyplan.errors import (
     AlreadyExistsError,
     CommitOutcomeUnknownError,
+    ConflictError,
     CorruptionError,
     EngineLimitError,
     EngineOpenError,
@@ -160,6 +164,51 @@ def test_a_rack_of_200_blades_needs_leave_to_be_written_in_steps_on_etcd(
         before = chamber.layout.revision
         assert chamber.delete_rack("rack1") == before + 1
         assert raw_keys(store) == []
+
+
+class _Interrupted(WrappedEngine):
+    """Calls something in place of its last commit."""
+
+    left = 3  # one is tried as a whole, one deletes the record
+    act: Callable[[], object]
+
+    def commit(self, commit: Commit) -> int:
+        self.left -= 1
+        if not self.left:
+            self.act()
+        return self.inner.commit(commit)
+
+
+def test_a_delete_in_steps_that_is_cut_off_goes_on_when_it_is_given_again() -> None:
+    def dies() -> None:
+        raise KeyboardInterrupt
+
+    engine = MemoryEngine(profile=replace(MEMORY_PROFILE, commit_operations_max=8))
+    begin_indexes(Store(engine))
+    chamber = Chamber(Store(engine), layout=CloudChamberIndexed)
+    revision = chamber.create_rack("rack1", rack_of(12), in_steps=True)
+    interrupted = _Interrupted(engine)
+    interrupted.act = dies
+    with pytest.raises(KeyboardInterrupt):
+        Chamber(Store(interrupted), layout=CloudChamberIndexed).delete_rack("rack1", in_steps=True)
+    assert not chamber.layout.racks.exists("rack1")
+    assert {one.problem for one in find_orphans(chamber.layout)} == {OrphanKind.PART_WITHOUT_RACK}
+    with pytest.raises(NotFoundError):
+        chamber.delete_rack("rack1", delete_policy=DeletePolicy.RESTRICT, missing_ok=False)
+    chamber.delete_rack("rack1", expected_revision=revision, missing_ok=False, in_steps=True)
+    assert find_orphans(chamber.layout) == []
+
+
+def test_a_delete_in_steps_takes_nothing_of_what_is_made_anew_meanwhile() -> None:
+    engine = MemoryEngine(profile=replace(MEMORY_PROFILE, commit_operations_max=8))
+    begin_indexes(Store(engine))
+    chamber = Chamber(Store(engine), layout=CloudChamberIndexed)
+    chamber.create_rack("rack1", rack_of(12), in_steps=True)
+    interrupted = _Interrupted(engine)
+    interrupted.act = lambda: write_records(chamber.layout, {Address("racks", "rack1"): (Rack(), NEW)})
+    with pytest.raises(ConflictError):
+        Chamber(Store(interrupted), layout=CloudChamberIndexed).delete_rack("rack1", in_steps=True)
+    assert len(chamber.list_blades("rack1")) == 12
 
 
 @pytest.mark.parametrize("name", ["lmdb", "etcd"])

@@ -8,8 +8,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import keyplan
-from keyplan.apps.cloudchamber import BladeKey, CloudChamber, Condition, MultiplicityError
+from keyplan.apps.cloudchamber import BladeKey, CloudChamber, Condition, LayoutSide, MultiplicityError
 from keyplan.apps.cloudchamber.cli import app
+from keyplan.engine import Commit, Delete
 from keyplan.errors import InvalidInputError, KeyplanError
 from tests.apps.cloudchamber.conftest import CheckAfter, definition_yaml, raw_keys
 
@@ -138,3 +139,25 @@ def test_several_zones_are_imported_with_both_options(url: str, samples: Path) -
     assert isinstance(refused.exception, MultiplicityError)
     options = ("--extra-devices", "extend", "--rack-ids", "region.zone.rack")
     assert lines(run(samples / "Extended.yaml", "--store", url, *options))[-1].startswith("288 created")
+
+
+@pytest.mark.parametrize("side", LayoutSide)
+def test_what_stands_alone_is_listed_under_either_programs_keys(tmp_path: Path, sample: Path, side: LayoutSide) -> None:
+    url = f"lmdb:{tmp_path / 'kv'}?durability=none"
+    run(sample, "--store", url, "--into", side.value)
+
+    def orphans(*options: str) -> Result:
+        return CliRunner().invoke(app, ["orphans", "--store", url, *options])
+
+    assert (orphans().exit_code, orphans().output) == (0, "Nothing stands alone.\n")
+    with keyplan.open(url) as store:
+        own = [
+            key for key in raw_keys(store) if key.endswith((b"/data/region/north/zone/cellar/rack/ada", b"racks/ada"))
+        ]
+        store.engine.commit(Commit((), tuple(map(Delete, own))))
+        parts = sorted(key.decode() for key in raw_keys(store) if b"rack/ada/" in key and b"index" not in key)
+    found = orphans()
+    assert (found.exit_code, found.output.splitlines()[-1]) == (1, "4 keys to look at.")
+    told = [json.loads(line) for line in orphans("--json").output.splitlines()]
+    assert sorted(one["key"] for one in told) == parts
+    assert {one["problem"] for one in told} == {"a part belongs to a rack that is not there"}

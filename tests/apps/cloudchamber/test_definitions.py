@@ -13,7 +13,7 @@ from keyplan.apps.cloudchamber import (
     unsound_pairs,
     validated,
 )
-from keyplan.engine import Commit, Put
+from keyplan.engine import Commit, Delete, Put
 from keyplan.errors import InvalidInputError
 from tests.apps.cloudchamber.conftest import definition_yaml
 from tests.apps.cloudchamber.definitions import (
@@ -224,6 +224,32 @@ def test_a_damaged_record_hides_no_other_and_is_replaced_or_deleted(site: Site) 
         read = await admin.get("/api/racks/ada/blades/1/definition")
         assert (await admin.delete("/api/racks/ada/blades/1/definition", headers=seen(read))).status_code == 200
         assert "cloudchamber-damaged" not in (await admin.get("/api/racks")).headers
+
+    as_admin(site, act)
+
+
+def test_what_is_left_of_a_rack_is_no_new_racks_and_a_delete_that_is_given_again_goes_on(site: Site) -> None:
+    """A delete in steps that is cut off has deleted the rack's own record, and not all of its parts."""
+
+    async def act(admin: httpx.AsyncClient) -> None:
+        made = await put(admin, "racks/Ada", {})
+        for number in (1, 2):
+            await put(admin, f"racks/Ada/blades/{number}", {"capacity": CAPACITY})
+        await admin.put("/api/racks/Ada/blades/1/actual", json={"smState": "working"})
+        own = [key for key in raw(site.store) if key.lower().endswith((b"/rack/ada", b"/racks/ada"))]
+        site.store.engine.commit(Commit((), tuple(map(Delete, own))))
+        where = "/api/racks/Ada/definition"
+        words = 'CloudChamber: rack "Ada" is not there, and parts of it are, as '
+        for refused in (await put(admin, "racks/Ada", {}), await admin.delete(where, headers=WHATEVER)):
+            assert (refused.status_code, refused.text[: len(words)]) == (409, words)
+            assert refused.text.endswith(": a DELETE with ?cascade deletes them\n"), refused.text
+        assert said(await admin.get(where))[0] == 404
+        gone = await admin.delete(f"{where}?cascade", headers=seen(made))
+        assert said(gone) == (200, 'Rack "Ada" deleted.'), "as it was given first"
+        assert not [key for key in raw(site.store) if b"/ada/" in key.lower()]
+        assert said(await admin.delete(f"{where}?cascade", headers=seen(made)))[0] == 404
+        assert (await put(admin, "racks/Ada", {})).status_code == 201
+        assert "blades" not in (await admin.get("/api/racks/Ada")).json()
 
     as_admin(site, act)
 

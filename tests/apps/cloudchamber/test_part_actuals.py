@@ -160,3 +160,22 @@ def test_who_may_not_modify_the_inventory_reads_actual_states_and_no_more(site: 
             assert said(await site.client().get(where)) == (403, "CloudChamber: no session active")
 
     as_admin(site, act)
+
+
+def test_a_field_that_a_newer_program_has_stored_stays_and_one_that_nobody_has_is_refused(site: Site) -> None:
+    where = "/api/racks/ada/blades/1/actual"
+
+    async def act(admin: httpx.AsyncClient) -> None:
+        await make_rack(admin, "ada")
+        assert said(await admin.put(where, json=WORKING | {"smstate": "off"})) == (
+            400,
+            "CloudChamber: there is no field 'smstate'",
+        )
+        assert (await admin.get(where)).json() == WORKING
+        key = next(key for key in raw(site.store) if key.endswith(b"ada/blade/1/actual"))
+        site.store.engine.commit(Commit((), (Put(key, b'{"smState":"working","heat":[7]}'),)))
+        assert (await admin.put(where, json=WORKING)).json() == WORKING | {"heat": [7]}
+        read = await admin.get(where)
+        assert (await admin.put(where, json=read.json(), headers=seen(read))).json() == read.json()
+
+    as_admin(site, act)

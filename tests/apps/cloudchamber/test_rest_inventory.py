@@ -240,6 +240,25 @@ def test_a_field_that_nobody_knows_is_refused_by_name_and_one_of_a_newer_program
         admin.delete(one)
 
 
+def test_what_is_left_of_a_workload_is_no_new_workloads_and_a_delete_that_is_given_again_goes_on(web: Web) -> None:
+    """A delete in steps that is cut off has deleted the workload's own record, and not all of its instances."""
+    with web.as_user() as admin:
+        admin.post("/api/workloads/Left", json={})
+        admin.post("/api/workloads/Left/instances/i1", json={})
+        match = etag_of(admin.get("/api/workloads/Left"))
+        with web.store() as store:
+            store.engine.commit(Commit((), (Delete(b"/CloudChamber/V0.1/workloads/Left"),)))
+        left = "parts of it are, as workload/Left/instances/i1: a DELETE deletes them"
+        refused = (409, f'CloudChamber: workload "Left" is not there, and {left}\n')
+        assert said(admin.post("/api/workloads/Left", json={})) == refused
+        assert admin.get("/api/workloads/Left").status_code == 404
+        assert said(admin.delete("/api/workloads/Left?steps", headers=match)) == (200, 'Workload "Left" deleted.')
+        assert admin.delete("/api/workloads/Left", headers=match).status_code == 404
+        assert admin.post("/api/workloads/Left", json={}).status_code == 200
+        assert said(admin.get("/api/workloads/Left/instances")) == (200, "{}")
+        admin.delete("/api/workloads/Left")
+
+
 def test_an_instance_stands_under_the_documents_keys(web: Web) -> None:
     root = "/CloudChamber/V0.1/workload/site/instance"
     one = "/api/workloads/site/instances/i1"

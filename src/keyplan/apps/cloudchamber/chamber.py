@@ -136,10 +136,12 @@ class Chamber(NamespaceStore[CloudChamber]):
     ) -> int:
         """Delete a rack and everything under `rack/{name}/`, in one commit; return the store's revision after it (R17).
 
-        Parts that have no rack go as well. Raises InUseError while instances are wanted on its blades, PartsExistError under
-        RESTRICT, StaleRecordError for another revision than
-        expected, NotFoundError unless `missing_ok`. A range is one operation, so that any number of blades fits; under a layout
-        that finds blades by indexes each of their entries counts, and EngineLimitError is raised unless `in_steps`.
+        Parts that have no rack go as well: a delete in steps that was cut off goes on when it is asked for again, whatever
+        revision is expected. Raises InUseError while instances are wanted on its blades, PartsExistError under RESTRICT,
+        StaleRecordError for another revision than expected, NotFoundError unless `missing_ok`.
+
+        A range is one operation, so that any number of blades fits; under a layout that finds blades by indexes each of their
+        entries counts, and EngineLimitError is raised unless `in_steps`.
         """
         return self.delete_with_parts(
             self.owner_of_rack(name),

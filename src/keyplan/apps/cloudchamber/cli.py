@@ -32,8 +32,10 @@ from keyplan.apps.cloudchamber.namespaces_cli import (
 )
 from keyplan.apps.cloudchamber.reconcile import ImportOutcome, planned_import, reconcile
 from keyplan.apps.cloudchamber.validation import validated
-from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, progress_bar, store_of_option
+from keyplan.apps.cloudchamber.workloads import find_orphans
+from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar, store_of_option
 from keyplan.errors import StoreMissingError
+from keyplan.layout import shown_key
 from keyplan.store import Store, open_store
 
 __all__ = ["app"]
@@ -98,6 +100,41 @@ def import_inventory(
         _print_text(definition, outcome, is_dry_run=dry_run)
 
 
+@app.command("orphans")
+def list_orphans(
+    *,
+    store: StoreOption = None,
+    source: Annotated[
+        LayoutSide | None,
+        typer.Option("--from", help="Whose keys; by default those that the store holds.", show_default=False),
+    ] = None,
+    namespace: NamespaceOption = "",
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """List the parts of racks and workloads that are not there, and instances with a part of what they have.
+
+    A delete in several commits that was cut off leaves them, as other programs do. Exit code 1 when there are some. `DELETE
+    /api/racks/NAME/definition?cascade` and `DELETE /api/workloads/NAME` delete what is left of one.
+    """
+    own = namespace_of_option(namespace)
+    side = _side_of(store, config, own, source, remedy="--from document or --from go")
+    with store_of_option(store, config, readonly=True) as opened:
+        layout = CloudChamberGo if side is LayoutSide.GO else CloudChamber
+        found = find_orphans(layout(opened, namespace=own))
+    tables = side.bound(own).tables
+    for one in found:
+        raw_key = shown_key(tables[one.table].keys.encode(one.key))
+        if as_json:
+            print_json({"key": raw_key, "table": one.table, "problem": one.problem})
+        else:
+            print_text(f"{raw_key}: {one.problem}")
+    if not as_json:
+        print_text("Nothing stands alone." if not found else f"{counted(len(found), 'key')} to look at.")
+    if found:
+        raise typer.Exit(1)
+
+
 def _layout_on(store: Store, side: LayoutSide, namespace: str) -> CloudChamber | CloudChamberGo:
     """The layout as writers of the store use it."""
     if side is LayoutSide.GO:
@@ -113,13 +150,20 @@ def _imported(chamber: Any, desired: Mapping[Any, Any], *, is_dry_run: bool) -> 
         return reconcile(chamber, desired, report=report)
 
 
-def _side_of(url: str | None, config: Path | None, namespace: str, wanted: LayoutSide | None) -> LayoutSide:
-    """Under whose keys to import. Why a look of its own: a definition that is refused makes no store."""
+def _side_of(
+    url: str | None,
+    config: Path | None,
+    namespace: str,
+    wanted: LayoutSide | None,
+    *,
+    remedy: str = "--into document or --into go",
+) -> LayoutSide:
+    """Under whose keys to work. Why a look of its own: a definition that is refused makes no store."""
     if wanted is not None:
         return wanted
     try:
         with store_of_option(url, config, create=False) as opened:
-            return choose_layout(opened.engine, namespace, None, remedy="--into document or --into go").side
+            return choose_layout(opened.engine, namespace, None, remedy=remedy).side
     except StoreMissingError:
         return LayoutSide.DOCUMENT
 

@@ -19,6 +19,7 @@ from keyplan.engine import (
     DeleteRange,
     Entry,
     Guard,
+    KeyAbsent,
     KeyRange,
     KeyUnchanged,
     Mutation,
@@ -26,7 +27,7 @@ from keyplan.engine import (
     Reads,
 )
 from keyplan.errors import ConflictError, CorruptionError, EngineLimitError, NotFoundError, StaleRecordError
-from keyplan.layout import BoundLayout, ExpectedRevision, Layout, Versioned, shown_key
+from keyplan.layout import BoundLayout, ExpectedRevision, Layout, Versioned, bound_layout_of, shown_key
 from keyplan.store import Backoff, Store, entries_pointing_at, stored_state
 
 __all__ = [
@@ -37,8 +38,10 @@ __all__ = [
     "NamespaceStore",
     "Owner",
     "PartsExistError",
+    "PartsLeftError",
     "carried_out_in_steps",
     "delete_place",
+    "require_no_parts",
     "require_unwanted",
 ]
 
@@ -73,6 +76,16 @@ class PartsExistError(ConflictError):
     summary = "there are parts, and the delete was not to take them along"
 
 
+class PartsLeftError(ConflictError):
+    """Something was to be made, and parts of another one of its name are left. Facts: `table`, `key`, `part`.
+
+    Nothing was written: they would be the new one's. A delete in steps that was cut off leaves them, as other programs do.
+    """
+
+    code = "parts-left"
+    summary = "parts of another one of this name are left"
+
+
 class InUseError(ConflictError):
     """Instances are wanted on a rack or blade that was to go, or to become too small. Nothing was written.
 
@@ -93,6 +106,18 @@ def require_unwanted(rack: str, instances: Iterable[InstanceKey], *, blade: int 
     facts = {"rack": rack} if blade is None else {"rack": rack, "blade": blade}
     verb, them = ("is", "it") if len(keys) == 1 else ("are", "them")
     raise InUseError(**facts, problem=f"{names}{more} {verb} wanted there: move or delete {them} first")
+
+
+def require_no_parts(transaction: Layout, table: str, key: Any, parts: Iterable[tuple[str, tuple[Any, ...]]]) -> None:
+    """Raise PartsLeftError while there is a part of something that a transaction makes; that there is none is its premise.
+
+    `parts` are tables, each with the key fields that the parts begin with.
+    """
+    for part, prefix in parts:
+        for found in transaction.view(part).keys(*prefix, limit=1):
+            bound = bound_layout_of(transaction)
+            raw_key = bound.tables[part].keys.encode(found)
+            raise PartsLeftError(table=table, key=key, part=shown_key(raw_key.removeprefix(bound.root)))
 
 
 class NamespaceStore(Generic[L]):
@@ -134,6 +159,10 @@ class NamespaceStore(Generic[L]):
             in_steps=in_steps,
         )
 
+    def workload_part_left(self, name: str) -> str | None:
+        """Return the first key of the parts of a workload that is not there itself; None without any."""
+        return self.part_left(self._owned("workloads", name))
+
     # ---- deletes ---------------------------------------------------------------------------------------------------------
 
     def _owned(self, table: str, key: str) -> "Owner":
@@ -150,7 +179,9 @@ class NamespaceStore(Generic[L]):
     ) -> int:
         """Delete something with its parts, in one commit unless `in_steps`; return the store's revision after it.
 
-        Raises PartsExistError, InUseError, StaleRecordError, NotFoundError, EngineLimitError, as `delete_workload` does.
+        What a delete `in_steps` that was cut off has left is deleted when it is given again, whatever revision is expected: the
+        record itself is gone by then. Raises PartsExistError, InUseError, StaleRecordError, NotFoundError, EngineLimitError, as
+        `delete_workload` does; ConflictError when something of that name is made while its steps go on.
         """
         raw_key = self._bound.tables[owner.table].keys.encode(owner.key)
         expected: Versioned[Any, Any] | None = None
@@ -161,10 +192,13 @@ class NamespaceStore(Generic[L]):
                 entry = reads.fetch(raw_key)
                 # Why once: a bare revision is of the epoch that this call begins in, in every try.
                 expected = expected or _expected(expected_revision, owner.key, reads.epoch)
-                self._require(owner, entry, expected, reads.epoch, missing_ok=missing_ok)
+                has_parts = any(any(reads.look_through(one, limit=1, keys_only=True)) for one in owner.parts)
+                is_cascade = delete_policy is DeletePolicy.CASCADE
+                if entry is not None or not (is_cascade and has_parts):
+                    self._require(owner, entry, expected, reads.epoch, missing_ok=missing_ok)
                 own = (Delete(raw_key), *map(Delete, owner.beside))
                 if delete_policy is DeletePolicy.RESTRICT:
-                    if any(any(reads.look_through(one, limit=1, keys_only=True)) for one in owner.parts):
+                    if has_parts:
                         raise PartsExistError(table=owner.table, key=owner.key)
                     if entry is None:
                         return self.layout.revision
@@ -178,6 +212,9 @@ class NamespaceStore(Generic[L]):
                     # Why also where it must be there: of two such deletes at once, one finds nothing.
                     if entry is not None and (expected_revision is not None or not missing_ok):
                         guards = (KeyUnchanged(raw_key, entry.mod_revision), *guards)
+                    elif entry is None and has_parts:
+                        # Why: whoever makes it anew meanwhile has parts of their own.
+                        guards = (KeyAbsent(raw_key), *guards)
                     commit = Commit(guards, mutations, reads.epoch)
             return self.store.engine.commit(commit)
 
@@ -186,7 +223,18 @@ class NamespaceStore(Generic[L]):
         except EngineLimitError as error:
             if not in_steps or not is_too_large(error):
                 raise
-        return carried_out_in_steps(self.layout, self._parts_left(owner, expected), delete_place)
+        left = self._parts_left(owner, expected)
+        return carried_out_in_steps(self.layout, left, partial(_delete_part, owner))
+
+    def part_left(self, owner: "Owner") -> str | None:
+        """Return the first key of the parts of something that is not there itself, as people read it; None without any."""
+        own = self._bound.tables[owner.table].keys.encode(owner.key)
+        with self.store.engine.snapshot() as snapshot:
+            if snapshot.get(own) is not None:
+                return None
+            found = (one for part in owner.parts for one in snapshot.scan(part, limit=1, keys_only=True))
+            first = next(found, None)
+        return None if first is None else self.place_of(shown_key(first.key))
 
     @staticmethod
     def _require(
@@ -237,10 +285,20 @@ class NamespaceStore(Generic[L]):
         with self.layout.transaction() as transaction:
             if owner.rack:
                 require_unwanted(owner.rack, transaction.view(INSTANCES).keys(owner.rack))
-            transaction.view(owner.table).delete(owner.key, expected_revision=expected, damaged_ok=True)
+            view = transaction.view(owner.table)
+            # Why only then: of one whose steps were cut off the record is gone.
+            if view.exists(owner.key):
+                view.delete(owner.key, expected_revision=expected, damaged_ok=True)
         # Why not in the transaction: each part that it lists would count.
         with self.layout.snapshot() as state:
             return [(part, key) for part in owner.listed for key in state.view(part).keys(owner.key)]
+
+
+def _delete_part(owner: "Owner", transaction: Layout, place: tuple[str, Any]) -> None:
+    """Delete a part of something that is gone. Raises ConflictError once it is there again: the part is that one's."""
+    if transaction.view(owner.table).exists(owner.key):
+        raise ConflictError(problem=f"{owner.key} was made again while its parts were deleted")
+    delete_place(transaction, place)
 
 
 def delete_place(transaction: Layout, place: tuple[str, Any]) -> None:

@@ -21,7 +21,7 @@ from keyplan.apps.cloudchamber.layout_keys import (
     GoRackKey,
     GoRegionKey,
 )
-from keyplan.apps.cloudchamber.namespace_store import NamespaceStore, Owner
+from keyplan.apps.cloudchamber.namespace_store import PARTS, NamespaceStore, Owner
 from keyplan.apps.cloudchamber.part_actuals import actual_beside
 from keyplan.apps.cloudchamber.readable import DEFAULT_ZONE, spellings
 from keyplan.apps.cloudchamber.records import Region, RegionDetails, Zone, ZoneDetails
@@ -66,6 +66,10 @@ class PartKeys(Protocol):
         """Return the key fields that the blades of a rack begin with, in the table `blades`."""
         ...
 
+    def parts(self, rack: Address) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """Yield the tables that parts of a rack stand in, list keys and actual states too, with the key fields of the rack."""
+        ...
+
     def owner(self, rack: Address) -> Owner:
         """Return a rack as something with parts, to be deleted with them."""
         ...
@@ -104,6 +108,11 @@ class DocumentPartKeys:
     def blades(self, rack: Address) -> tuple[object, ...]:
         """Return the key fields that the blades of a rack begin with."""
         return (rack.key,)
+
+    def parts(self, rack: Address) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """Yield the tables that the parts of a rack stand in, each with the rack."""
+        for table in PARTS["racks"]:
+            yield table, (rack.key,)
 
     def owner(self, rack: Address) -> Owner:
         """Return a rack as something with parts, to be deleted with them."""
@@ -181,6 +190,14 @@ class GoPartKeys:
     def blades(self, rack: Address) -> tuple[object, ...]:
         """Return the key fields that the blades of a rack begin with."""
         return tuple(rack.key)
+
+    def parts(self, rack: Address) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """Yield the tables that the parts of a rack stand in, each with the rack's key; its own actual states by its name."""
+        for table in ("pdus", "tors", "blades"):
+            yield table, tuple(rack.key)
+            yield list_table(table), tuple(rack.key)
+        if rack.key[:3] == SERVED_ZONE:
+            yield "part_actual", (rack.key.rack,)
 
     def owner(self, rack: Address) -> Owner:
         """Return a rack as something with parts, to be deleted with them."""

@@ -18,7 +18,7 @@ from keyplan.apps.cloudchamber.conditions import (
 )
 from keyplan.apps.cloudchamber.inventory_parts import Part, PartKind, PartRecord, completed
 from keyplan.apps.cloudchamber.layout_keys import BladeKey, TargetBlade
-from keyplan.apps.cloudchamber.namespace_store import DeletePolicy
+from keyplan.apps.cloudchamber.namespace_store import DeletePolicy, require_no_parts
 from keyplan.apps.cloudchamber.part_actuals import actual_beside, require_sound
 from keyplan.apps.cloudchamber.part_keys import PartKeys
 from keyplan.apps.cloudchamber.placement import require_capacity, take_turn
@@ -103,8 +103,8 @@ class RackWriter:
         Messages that it lacks become empty ones, and fields that are unknown here stay as they are, as in an import; others are
         refused. What a definition file may not say is refused, too, in its words: InvalidInputError for the record itself,
         RulesOfRackError for what its rack would be, InUseError for a blade with less than the instances need that are wanted
-        there. Raises NoRackError, NoPlaceError, InvalidKeyError, and for the condition AlreadyExistsError, NotFoundError,
-        StaleRecordError.
+        there. Raises NoRackError, NoPlaceError, InvalidKeyError, PartsLeftError for a new rack while parts are there that have
+        none, and for the condition AlreadyExistsError, NotFoundError, StaleRecordError.
         """
         new = completed(record)
         if isinstance(new, Pdu | Tor | Blade):
@@ -114,6 +114,8 @@ class RackWriter:
             found = self._found(transaction, part)
             require(found.address, condition, revision_of(found.row))
             whole = merged(new, found.row, source=_SOURCE)
+            if part.kind is PartKind.RACK and found.row is None:
+                require_no_parts(transaction, "racks", part.rack, self._keys.parts(found.address))
             if isinstance(whole, Pdu | Tor | Blade):
                 self._require_room(transaction, found, whole)
             if isinstance(whole, Blade) and found.row is not None:
@@ -133,6 +135,7 @@ class RackWriter:
     ) -> None:
         """Delete a part if the condition holds, a rack under CASCADE with all that is in it, in one commit unless `in_steps`.
 
+        Under CASCADE also what is left of a rack that is not there any more, whatever the condition is: see `part_left`.
         Raises PartsExistError for a rack under RESTRICT that is not empty, InUseError for a blade that instances are wanted on,
         or a rack with one, EngineLimitError for a rack that is too large for one commit, and what `write` raises for the
         condition.
@@ -159,15 +162,15 @@ class RackWriter:
         with self._keys.chamber.layout.snapshot() as state:
             return row_at(state, _actual_of(self._found(state, part)))
 
-    def write_actual(self, part: Part, actual: PartActual, condition: RevisionCondition) -> int:
-        """Write what a simulator says of a part that is there, if the condition holds; return its revision.
+    def write_actual(self, part: Part, actual: PartActual, condition: RevisionCondition) -> WrittenPart:
+        """Write what a simulator says of a part that is there, if the condition holds.
 
-        Raises InvalidInputError for what a part of this kind cannot be, NoRackError, NoPartError, and for the condition
-        NotFoundError and StaleRecordError.
+        Fields that are unknown here stay as they are; others are refused. Raises InvalidInputError for these, and for what a
+        part of this kind cannot be, NoRackError, NoPartError, and for the condition NotFoundError and StaleRecordError.
         """
         require_sound(part.kind, actual)
 
-        def work(transaction: Any) -> Any:
+        def work(transaction: Any) -> tuple[Any, PartActual, bool]:
             found = self._found(transaction, part)
             # Why of the rack, too: one that is deleted in steps goes before its parts.
             if not self._has_rack(transaction, found.address):
@@ -175,13 +178,15 @@ class RackWriter:
             if found.row is None:
                 raise NoPartError(rack=part.rack, part=str(part.kind), number=part.number)
             address = _actual_of(found)
-            require_of(transaction, address, condition)
-            transaction.view(address.table).put(address.key, actual, damaged_ok=True)
-            return transaction
+            row = row_at(transaction, address)
+            require(address, condition, revision_of(row))
+            whole = merged(actual, row, source="the actual state")
+            transaction.view(address.table).put(address.key, whole, damaged_ok=True)
+            return transaction, whole, row is None
 
         layout = self._keys.chamber.layout
-        revision: int = layout.run(work).revision
-        return revision
+        transaction, written, is_new = layout.run(work)
+        return WrittenPart(written, transaction.revision, is_new)
 
     def delete_actual(self, part: Part, condition: RevisionCondition) -> None:
         """Delete what a simulator says of a part, if the condition holds; NotFoundError, StaleRecordError otherwise."""
@@ -198,16 +203,36 @@ class RackWriter:
     def _delete_rack(
         self, part: Part, condition: RevisionCondition, delete_policy: DeletePolicy, *, in_steps: bool
     ) -> None:
-        with self._keys.chamber.layout.snapshot() as state:
-            found = self._found(state, part)
-        require(found.address, condition, revision_of(found.row))
+        address = self._address_left(part) if delete_policy is DeletePolicy.CASCADE else None
+        if address is None:
+            with self._keys.chamber.layout.snapshot() as state:
+                found = self._found(state, part)
+            require(found.address, condition, revision_of(found.row))
+            address = found.address
         self._keys.chamber.delete_with_parts(
-            self._keys.owner(found.address),
+            self._keys.owner(address),
             delete_policy=delete_policy,
             expected_revision=condition.revision or None,
             missing_ok=False,
             in_steps=in_steps,
         )
+
+    def part_left(self, rack: Part) -> str | None:
+        """Return the first key of what is left of a rack that is not there any more; None without any, or with the rack.
+
+        A delete in steps that was cut off leaves parts, as other programs do.
+        """
+        address = self._address_left(rack)
+        return None if address is None else self._keys.chamber.part_left(self._keys.owner(address))
+
+    def _address_left(self, rack: Part) -> Address | None:
+        """Return where a rack stood that is not there in any spelling, and has parts."""
+        addresses = self._keys.addresses(rack)
+        with self._keys.chamber.layout.snapshot() as state:
+            if any(state.view(one.table).exists(one.key) for one in addresses):
+                return None
+        left = self._keys.chamber.part_left
+        return next((one for one in addresses if left(self._keys.owner(one)) is not None), None)
 
     # ---- what is there ---------------------------------------------------------------------------------------------------
 

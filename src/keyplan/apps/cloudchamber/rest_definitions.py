@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from keyplan.apps.cloudchamber.conditions import NEW, REQUIRED, RevisionCondition, at_revision
 from keyplan.apps.cloudchamber.inventory_parts import Part, PartKind, PartRecord
 from keyplan.apps.cloudchamber.layout_keys import BLADE_NUMBER_MAX, DEVICE_NUMBER_MAX
-from keyplan.apps.cloudchamber.namespace_store import DeletePolicy, InUseError, PartsExistError
+from keyplan.apps.cloudchamber.namespace_store import DeletePolicy, InUseError, PartsExistError, PartsLeftError
 from keyplan.apps.cloudchamber.rack_writer import NoPartError, NoPlaceError, NoRackError, RulesOfRackError
 from keyplan.apps.cloudchamber.readable import DEFAULT_ZONE
 from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Region, Tor, Zone
@@ -114,6 +114,13 @@ def missing(part: Part) -> RefusedError:
     return not_found(str(part.kind), part.rack or DEFAULT_ZONE)
 
 
+def parts_left(subject: str, part: str) -> RefusedError:
+    """Parts of a rack are there, and the rack is not."""
+    return RefusedError(
+        409, f"{subject} is not there, and parts of it are, as {part}: a DELETE with ?cascade deletes them"
+    )
+
+
 def can_be(part: Part) -> bool:
     """Tell whether a key can have the number of a part."""
     most = BLADE_NUMBER_MAX if part.kind is PartKind.BLADE else DEVICE_NUMBER_MAX
@@ -147,6 +154,8 @@ def in_words(part: Part, subject: str = "") -> Iterator[None]:
         raise RefusedError(409, f"{subject} is in use: {error.facts['problem']}") from error
     except PartsExistError as error:
         raise RefusedError(409, f"{subject} is not empty; ?cascade deletes what is in it, too") from error
+    except PartsLeftError as error:
+        raise parts_left(subject, str(error.facts["part"])) from error
     except (InvalidInputError, RulesOfRackError) as error:
         text = "\n".join(problems_of(error)).removeprefix(_PROBLEM_PREFIX)
         raise RefusedError(409 if isinstance(error, RulesOfRackError) else 400, text) from error
@@ -180,7 +189,7 @@ class Definitions(Resource):
 
     @rest("DELETE", _RACK, Who.INVENTORY_MODIFIER, *_DELETE_FAILURES, 413, change=Change("delete rack", "{rack}"))
     def delete_rack(self, rack: Name, *, cascade: Cascade = False, steps: Steps = False, seen: IfSeen = None) -> str:
-        """Delete a rack: an empty one, or with all that is in it."""
+        """Delete a rack: an empty one, or with all that is in it; also what is left of one that is not there any more."""
         policy = DeletePolicy.CASCADE if cascade else DeletePolicy.RESTRICT
         return self._delete(_rack(rack), _condition(seen), policy, in_steps=steps)
 
@@ -314,8 +323,14 @@ class Definitions(Resource):
         in_steps: bool = False,
     ) -> str:
         # Why looked for first: what is not there is not found, whatever was expected of it.
-        if not can_be(part) or self.web.rack_writer.find(part) is None:
+        if not can_be(part):
             raise missing(part)
+        if self.web.rack_writer.find(part) is None:
+            left = self.web.rack_writer.part_left(part) if part.kind is PartKind.RACK else None
+            if left is None:
+                raise missing(part)
+            if policy is DeletePolicy.RESTRICT:
+                raise parts_left(named(part), left)
         with in_words(part):
             self.web.rack_writer.delete(part, condition, delete_policy=policy, in_steps=in_steps)
         subject = named(part)

@@ -21,7 +21,7 @@ from keyplan.apps.cloudchamber.rest_definitions import (
     read_row,
 )
 from keyplan.apps.cloudchamber.rest_routes import Resource, Who, etag, rest
-from keyplan.apps.cloudchamber.rest_stored import ONE_RACK, WRITES, known
+from keyplan.apps.cloudchamber.rest_stored import ONE_RACK, WRITES
 from keyplan.apps.cloudchamber.rest_words import Name
 from keyplan.operations import Answered, Change, Whole
 
@@ -134,10 +134,9 @@ class PartActuals(Resource):
     def _write(self, part: Part, record: PartActual, seen: IfSeen) -> Answered[PartActual]:
         if not can_be(part):
             raise missing(part)
-        record = known(record)
         with in_words(part, _subject(part)):
-            revision = self.web.rack_writer.write_actual(part, record, seen or ANY)
-        return Answered(record, headers=etag(revision))
+            written = self.web.rack_writer.write_actual(part, record, seen or ANY)
+        return Answered(written.record, headers=etag(written.revision))
 
     def _delete(self, part: Part, seen: IfSeen) -> str:
         # Why looked for first: what is not there is not found, whatever was expected of it.

@@ -6,7 +6,14 @@ found when the one as written is not there.
 
 from typing import Annotated
 
-from keyplan.apps.cloudchamber.namespace_store import DeletePolicy, PartsExistError
+from keyplan.apps.cloudchamber.layout import ServedLayout
+from keyplan.apps.cloudchamber.namespace_store import (
+    PARTS,
+    DeletePolicy,
+    PartsExistError,
+    PartsLeftError,
+    require_no_parts,
+)
 from keyplan.apps.cloudchamber.records import Workload
 from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, not_found, quoted
 from keyplan.apps.cloudchamber.rest_bodies import (
@@ -47,8 +54,19 @@ class Workloads(StoredResource):
     )
     def create(self, name: Name, record: Whole[Workload]) -> Answered[str]:
         """Create a workload."""
+        written = _named(known(record), name)
+
+        def work(transaction: ServedLayout) -> ServedLayout:
+            transaction.workloads.insert(name, written)
+            require_no_parts(transaction, "workloads", name, ((part, (name,)) for part in PARTS["workloads"]))
+            return transaction
+
         with worded("workload", name):
-            revision = self.layout.workloads.insert(name, _named(known(record), name))
+            try:
+                revision = self.layout.run(work).revision
+            except PartsLeftError as error:
+                left = f"is not there, and parts of it are, as {error.facts['part']}: a DELETE deletes them"
+                raise RefusedError(409, f"workload {quoted(name)} {left}") from error
         return Answered(f"Workload {quoted(name)} created", headers=etag(revision))
 
     @rest("GET", ONE_WORKLOAD, Who.LOGGED_IN, 404)
@@ -82,9 +100,9 @@ class Workloads(StoredResource):
         ] = False,
         expected: IfMatchOrNone = None,
     ) -> str:
-        """Delete a workload with its instances; If-Match may be left out."""
+        """Delete a workload with its instances, or what is left of one that is not there; If-Match may be left out."""
         with worded("workload", name.lower()):
-            key = self.workload(name)
+            key = self._workload_or_left(name)
             try:
                 self.web.chamber.delete_workload(
                     key,
@@ -96,6 +114,14 @@ class Workloads(StoredResource):
             except PartsExistError as error:
                 raise RefusedError(409, f"workload {quoted(key)} has instances") from error
         return f"Workload {quoted(key)} deleted."
+
+    def _workload_or_left(self, name: str) -> str:
+        """The workload that a path names, also one that is not there any more, and has parts."""
+
+        def exists(spelled: str) -> bool:
+            return self.layout.workloads.exists(spelled) or self.web.chamber.workload_part_left(spelled) is not None
+
+        return self.spelled(name, exists)
 
     @rest("GET", f"{ONE_WORKLOAD}/differences", Who.LOGGED_IN, 404)
     def differences(self, name: Name) -> DifferenceList:

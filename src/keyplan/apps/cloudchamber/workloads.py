@@ -5,8 +5,9 @@ What is written here fits: a target that names a blade takes its place there in 
 
 from typing import NamedTuple
 
-from keyplan.apps.cloudchamber.layout import ServedLayout
-from keyplan.apps.cloudchamber.layout_keys import InstanceKey
+from keyplan.apps.cloudchamber.go_served import SERVED_ZONE
+from keyplan.apps.cloudchamber.layout import CloudChamberGo, ServedLayout
+from keyplan.apps.cloudchamber.layout_keys import GoRackKey, InstanceKey
 from keyplan.apps.cloudchamber.placement import needs_more, placed
 from keyplan.apps.cloudchamber.records import Instance, InstanceActual, InstanceTarget
 from keyplan.errors import CorruptionError, NotFoundError, StaleRecordError
@@ -245,7 +246,10 @@ def _difference_of(
 
 
 def find_orphans(chamber: ServedLayout) -> list[Orphan]:
-    """Return the parts that stand alone, as of one revision: the original's deletes leave such behind (3.5)."""
+    """Return the parts that stand alone, as of one revision: the original's deletes leave such behind (3.5).
+
+    So does a delete in steps that was cut off.
+    """
     with chamber.snapshot() as state:
         workloads, described = set(state.workloads.keys()), set(state.instances.keys())
         targets, actuals = set(state.instance_target.keys()), set(state.instance_actual.keys())
@@ -263,13 +267,19 @@ def find_orphans(chamber: ServedLayout) -> list[Orphan]:
             for key in sorted(described)
             if key.workload not in workloads
         ]
-        for table in ("tor", "pdu", "tors", "pdus", "blades"):
+        is_go = isinstance(state, CloudChamberGo)
+        for table in ("pdus", "tors", "blades") if is_go else ("tor", "pdu", "tors", "pdus", "blades"):
             parts = state.view(table)
             found += [
                 Orphan(table, key, OrphanKind.PART_WITHOUT_RACK)
                 for key in parts.keys()  # noqa: SIM118  # Why: a table's, not a dictionary's.
-                if (key if isinstance(key, str) else key.rack) not in racks
+                if (GoRackKey(*key[:4]) if is_go else key if isinstance(key, str) else key.rack) not in racks
             ]
+        found += [
+            Orphan("part_actual", key, OrphanKind.PART_WITHOUT_RACK)
+            for key in state.part_actual.keys()  # noqa: SIM118  # Why: a table's, not a dictionary's.
+            if (GoRackKey(*SERVED_ZONE, key.rack) if is_go else key.rack) not in racks
+        ]
     return found
 
 
