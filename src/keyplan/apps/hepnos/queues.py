@@ -1,6 +1,6 @@
 """Typed queues, first in first out, each item taken once: on the store and shared by processes, in memory, or of a server."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Lock
 from types import TracebackType
@@ -19,8 +19,14 @@ from keyplan.apps.hepnos.queue_records import (
 )
 from keyplan.apps.hepnos.types import ProductType, product_type, type_of_value
 from keyplan.engine import SYSTEM_CLOCK, Clock
-from keyplan.errors import AlreadyExistsError, CommitOutcomeUnknownError, InvalidInputError, KeyplanError
-from keyplan.store import Store
+from keyplan.errors import (
+    AlreadyExistsError,
+    CommitOutcomeUnknownError,
+    EngineUnavailableError,
+    InvalidInputError,
+    KeyplanError,
+)
+from keyplan.store import Backoff, Store
 
 __all__ = ["HEPnOSQueues", "Queue", "QueueItem", "Queues", "StoredQueues"]
 
@@ -35,6 +41,12 @@ _PRODUCER_SECONDS: Final = 3_600.0
 
 _TRIES_MAX: Final = 5
 """Why: an answer that is lost again and again is told."""
+
+_SLEEP: Final = Backoff().sleep
+
+_ABSENCES: Final = (0.1, 0.2, 0.4, 0.8, *(1.0,) * 14)
+"""For how many seconds a server that is away is left alone before it is asked again whether it has done something: a server
+that was killed is there again after some."""
 
 T = TypeVar("T")
 
@@ -112,9 +124,11 @@ class StoredQueues:
 class Queues:
     """The queues of a store, by name and type: durable ones, and volatile ones that live as long as the store is open."""
 
-    def __init__(self, home: QueueHome, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, home: QueueHome, clock: Clock = SYSTEM_CLOCK, sleep: Callable[[float], None] = _SLEEP) -> None:
+        """`sleep` takes seconds; tests hand it in."""
         self._home = home
         self._clock = clock
+        self._sleep = sleep
 
     def create(self, name: str, type: Any, *, volatile: bool = False) -> None:  # noqa: A002  # Why: the word of the document.
         """Create a queue. Raises AlreadyExistsError; another type under the name is another queue.
@@ -144,8 +158,8 @@ class Queues:
         key = QueueKey(name, kind.name)
         lease_checked("lease_seconds", lease_seconds)
         producer = uuid4().hex if mode == "producer" else ""
-        acts, made_at = _again(lambda: self._home.enter(key, producer, lease_seconds))
-        return Queue(acts, key, kind, self._clock, Place(producer, made_at, lease_seconds))
+        acts, made_at = _again(lambda: self._home.enter(key, producer, lease_seconds), self._sleep)
+        return Queue(acts, key, kind, self._clock, Place(producer, made_at, lease_seconds), self._sleep)
 
     def destroy(self, name: str, type: Any) -> None:  # noqa: A002  # Why: as above.
         """Remove a queue and its items, all at once, also those that somebody has taken. Raises MissingError."""
@@ -202,7 +216,7 @@ class QueueItem:
                 raise
 
         # Why the time: of two answers the first was lost, and within the lease nobody else has settled it.
-        if not _again(settle) and not (was_lost and self._queue.clock.monotonic() < self._until):
+        if not _again(settle, self._queue.sleep) and not (was_lost and self._queue.clock.monotonic() < self._until):
             raise ItemLostError(queue=f"{key.name}#{key.type}", number=self.number)
         self._is_settled = True
 
@@ -226,12 +240,21 @@ class Queue:
     threads, whose puts go one after the other, and closing behind those that are under way.
     """
 
-    def __init__(self, acts: QueueActs, key: QueueKey, kind: ProductType, clock: Clock, place: Place) -> None:
-        """`place` is a producer's; a consumer has no name there."""
+    def __init__(
+        self,
+        acts: QueueActs,
+        key: QueueKey,
+        kind: ProductType,
+        clock: Clock,
+        place: Place,
+        sleep: Callable[[float], None] = _SLEEP,
+    ) -> None:
+        """`place` is a producer's; a consumer has no name there. `sleep` as of `Queues`."""
         self.acts = acts
         self.key = key
         self.kind = kind
         self.clock = clock
+        self.sleep = sleep
         self._place = place
         self._is_producer = bool(place.producer)
         self._is_closed = False
@@ -240,11 +263,12 @@ class Queue:
         self._put = 0
 
     def put(self, value: Any) -> None:
-        """Add an item at the end, durably, once also when an answer is lost on the way.
+        """Add an item at the end, durably, once also when an answer is lost on the way, or its server killed and there again.
 
         Raises TypeMismatchError; InvalidInputError for a consumer, and for one that is closed; CommitOutcomeUnknownError where
-        answers are lost again and again: it may be in the queue. MissingError for a queue that was destroyed, and for a
-        producer that was silent for a day longer than its `lease_seconds`, which opens the queue again.
+        answers are lost again and again, or the server is away for 15 seconds: it may be in the queue. MissingError for a queue
+        that was destroyed, and for a producer that was silent for a day longer than its `lease_seconds`, which opens the queue
+        again.
         """
         if type_of_value(value).name != self.kind.name and not self._is_fit(value):
             raise TypeMismatchError(type=self.kind.name, problem="the item is of another type")
@@ -255,7 +279,7 @@ class Queue:
                     source="queue", problem="only a producer that has it open puts items into a queue"
                 )
             self._put += 1
-            _again(lambda: self.acts.put(self.key, self._place, self._put, item))
+            _again(lambda: self.acts.put(self.key, self._place, self._put, item), self.sleep)
 
     def _is_fit(self, value: Any) -> bool:
         """True when the type takes the value although it would be stored as another: 5 as an int32."""
@@ -296,7 +320,7 @@ class Queue:
             revision = self.acts.revision()
             # Why before: the lease runs while the answer is under way.
             until = self.clock.monotonic() + lease_seconds
-            found = _again(lambda: self.acts.take(self.key, taker, lease_seconds))
+            found = _again(lambda: self.acts.take(self.key, taker, lease_seconds), self.sleep)
             if found.is_item:
                 return QueueItem(self, found, taker, until)
             # Why that state: a producer who came and went since then has left an item.
@@ -317,7 +341,7 @@ class Queue:
         """Close it. Of a producer, consumers that wait are told. Closing twice is harmless; taken items stay taken."""
         with self._putting:
             if self._is_producer and not self._is_closed:
-                _again(lambda: self.acts.leave(self.key, self._place.producer, self._place.made_at))
+                _again(lambda: self.acts.leave(self.key, self._place.producer, self._place.made_at), self.sleep)
             self._is_closed = True
 
     def _check_open(self) -> None:
@@ -333,12 +357,16 @@ class Queue:
         self.close()
 
 
-def _again(act: Callable[[], T]) -> T:
-    """Do what may be done twice, again while its answer is lost. Raises CommitOutcomeUnknownError at last."""
+def _again(act: Callable[[], T], sleep: Callable[[float], None]) -> T:
+    """Do what may be done twice, again while its answer is lost, or the server away that has lost it.
+
+    Raises CommitOutcomeUnknownError at last.
+    """
     lost: CommitOutcomeUnknownError | None = None
+    absences = iter(_ABSENCES)
     for _ in range(_TRIES_MAX):
         try:
-            return act()
+            return _once_there(act, absences if lost else iter(()), sleep)
         except CommitOutcomeUnknownError as error:
             lost = error
         except KeyplanError as error:
@@ -348,3 +376,15 @@ def _again(act: Callable[[], T]) -> T:
             raise lost from error
     assert lost is not None
     raise lost
+
+
+def _once_there(act: Callable[[], T], absences: Iterator[float], sleep: Callable[[float], None]) -> T:
+    """Do it as soon as there is an engine. Raises EngineUnavailableError at last, and whatever it raises."""
+    while True:
+        try:
+            return act()
+        except EngineUnavailableError:
+            seconds = next(absences, None)
+            if seconds is None:
+                raise
+            sleep(seconds)
