@@ -136,14 +136,14 @@ def test_the_doctor_tells_of_it_and_lets_a_node_begin_anew_when_it_is_asked_to(c
     assert fault.text == f"{HUNG}; where that lasts, `keyplan patroni doctor --mend` lets a node begin again"
     going_on = Operation(id="o", kind="provision")
     cluster.broker.operations.put("f1", going_on)
-    assert not mend(cluster.store, fault, hang_seconds=0.0), "the operation does so itself"
+    assert not mend(cluster.store, fault, lasting_seconds=0.0), "the operation does so itself"
     cluster.broker.operations.put("f1", replace(going_on, status="failed"))
-    assert mend(cluster.store, fault, hang_seconds=0.0)
+    assert mend(cluster.store, fault, lasting_seconds=0.0)
     assert not cluster.broker.initializations.exists("f1")
     cluster.broker.initializations.put("f1", "")
     work = Timer(0.1, wait, [cluster, "b", "initializing new cluster"])
     work.start()
-    assert not mend(cluster.store, fault, hang_seconds=60.0), "somebody was at work a moment later"
+    assert not mend(cluster.store, fault, lasting_seconds=60.0), "somebody was at work a moment later"
     work.join()
     come_to_be(cluster)
     assert not mend(cluster.store, fault)

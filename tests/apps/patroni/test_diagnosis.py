@@ -1,5 +1,7 @@
 """The doctor on planted faults: each is found, and what is left over is removed."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from keyplan import Secret
@@ -18,7 +20,7 @@ from keyplan.apps.patroni import (
     RouterReport,
 )
 from keyplan.apps.patroni.clusters import Belonging, advertised_addresses, belonging_of, cell_loads, clusters
-from keyplan.apps.patroni.diagnosis import Fault, FaultKind, diagnose, mend
+from keyplan.apps.patroni.diagnosis import Fault, FaultKind, diagnose, mend, mend_all
 from keyplan.engine import Commit, Put
 from keyplan.maintenance import prepare_index
 from keyplan.store import Lease, Store, open_store
@@ -63,7 +65,7 @@ def found(store: Store) -> list[tuple[str, str]]:
 
 
 def mended(store: Store) -> list[bool]:
-    return [mend(store, fault) for fault in diagnose(store)]
+    return [mend(store, fault, lasting_seconds=0.0) for fault in diagnose(store)]
 
 
 def whose(broker: Broker, key: RegistrationKey, address: str) -> Belonging | None:
@@ -144,6 +146,22 @@ def test_a_lost_port_is_found_and_given_back(store: Store, broker: Broker) -> No
     assert mended(store) == [True]
     assert not broker.replica_ports.exists("gone")
     assert broker.instance_by_port.key_of(33001) is None
+
+
+def test_a_port_whose_cluster_is_only_gone_for_a_moment_is_not_given_back(store: Store, broker: Broker) -> None:
+    """Somebody has deleted all keys of a cluster that lives: Patroni writes them again at its next turn."""
+    broker.allocations.put("theirs", 33001)
+    broker.nodes.put(NodeKey("gone", "n9"), "c1")
+    plan = diagnose(store)
+    assert [fault.kind.value for fault in plan] == ["lost-port", "orphan-node"]
+    with ThreadPoolExecutor(1) as pool:
+        mending = pool.submit(mend_all, store, plan, lasting_seconds=60.0)
+        broker.configurations.put("theirs", {"ttl": 30})
+        broker.configurations.put("gone", {"ttl": 30})
+        assert mending.result(30) == set()
+    broker.configurations.delete("theirs")
+    broker.configurations.delete("gone")
+    assert mend_all(store, plan, lasting_seconds=0.0) == set(plan)
 
 
 def test_bad_double_and_missing_ports_are_found(store: Store, broker: Broker) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from keyplan.apps.patroni import Broker
+from keyplan.apps.patroni.diagnosis import FaultKind, diagnose, mend
+from keyplan.apps.patroni.leaked_ports import leaked_ports
 from keyplan.apps.patroni.ports import PortAllocator, PortRange, port_range, reads_of
 from keyplan.apps.patroni.refusals import NoPortsLeftError
 from keyplan.engine import Commit, Delete, MemoryEngine, Put
@@ -74,18 +76,39 @@ def test_a_port_that_came_back_is_not_reused_while_there_are_others(store: Store
     assert [ports.allocate(name) for name in "bcd"] == [33001, 33002, 33000]
 
 
-@pytest.mark.leaves("dangling-entry", "missing-entry")
+@pytest.mark.leaves("missing-entry")
 def test_a_port_that_another_program_wrote_or_deleted_is_not_handed_out_twice(store: Store) -> None:
     """A router of the document's time, or curl: it knows of no index."""
     broker, allocator = Broker(store), PortAllocator(store, PortRange(33000, 33003))
     broker.next_port.advance_to(33001)
     store.engine.commit(Commit((), (Put(b"/routing/allocation/theirs", b"33001"),)))
     assert allocator.allocate("a") == 33002
-    # Its index is left behind: the port stays out of use, and nothing fails.
+    # Its index is left behind: the port is the last that is given again.
     store.engine.commit(Commit((), (Delete(b"/routing/allocation/a"),)))
-    assert [allocator.allocate(name) for name in ("b", "c")] == [33003, 33000]
+    assert [allocator.allocate(name) for name in ("b", "c", "d")] == [33003, 33000, 33002]
     with pytest.raises(NoPortsLeftError):
-        allocator.allocate("d")
+        allocator.allocate("e")
+
+
+@pytest.mark.leaves("missing-entry")
+def test_ports_that_another_program_freed_or_changed_are_told_of_and_given_again(store: Store) -> None:
+    broker, allocator = Broker(store), PortAllocator(store, PortRange(33000, 33003))
+    for name in "abc":
+        allocator.allocate(name)
+    assert leaked_ports(store) == []
+    freed, changed, damaged = (b"/routing/allocation/a", b"/routing/allocation/b", b"/routing/allocation/c")
+    store.engine.commit(Commit((), (Delete(freed), Put(changed, b"33003"), Put(damaged, b"no port"))))
+    # What cannot be read says nothing of its port.
+    assert leaked_ports(store) == [("a", 33000), ("b", 33001)]
+    leaks = [fault for fault in diagnose(store) if fault.kind is FaultKind.LEAKED_PORT]
+    assert [fault.subject for fault in leaks] == ["33000", "33001"]
+    assert mend(store, leaks[0])
+    assert not mend(store, leaks[0])
+    assert leaked_ports(store) == [("b", 33001)]
+    assert [allocator.allocate(name) for name in ("d", "e")] == [33000, 33001]
+    assert not mend(store, leaks[1]), "it is somebody's by now"
+    assert (broker.allocations.get("d"), broker.allocations.get("e"), leaked_ports(store)) == (33000, 33001, [])
+    broker.allocations.delete("c", damaged_ok=True)
 
 
 def test_ports_outside_the_range_do_not_count(store: Store) -> None:

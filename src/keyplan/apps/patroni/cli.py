@@ -13,7 +13,7 @@ from keyplan.apps.patroni.cli_status import show_status
 from keyplan.apps.patroni.cli_top import show_top
 from keyplan.apps.patroni.cli_up import up
 from keyplan.apps.patroni.clusters import advertised_addresses, belonging_of
-from keyplan.apps.patroni.diagnosis import MENDABLE, diagnose, mend
+from keyplan.apps.patroni.diagnosis import MENDABLE, diagnose, mend_all
 from keyplan.apps.patroni.layout import Broker, NodeKey, OrderKey
 from keyplan.apps.patroni.readable import readable
 from keyplan.apps.patroni.records import NodeOrder
@@ -63,7 +63,7 @@ def examine(
         bool,
         typer.Option(
             "--mend",
-            help="Show and remove stale registrations and orders, orphan nodes, lost ports and hung bootstraps.",
+            help="Show and remove stale registrations and orders, orphan nodes, lost and leaked ports, hung bootstraps.",
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --mend: do not ask.")] = False,
@@ -83,7 +83,7 @@ def examine(
             for fault in plan:
                 print_hint(f"to be removed: {fault.kind} {fault.subject}: {fault.text}")
         is_agreed = not plan or agreed(f"Remove {len(plan)} of these?", is_agreed=yes, source="--mend", instead=_PLAN)
-        mended = {fault for fault in plan if is_agreed and mend(opened, fault)}
+        mended = mend_all(opened, plan) if is_agreed else set()
     if as_json:
         print_json({"findings": [{**fault._asdict(), "mended": fault in mended} for fault in found]})
     elif found:

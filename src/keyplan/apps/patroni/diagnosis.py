@@ -5,7 +5,8 @@ Read from one state. Nothing here asks a cell or PostgreSQL: the store says who 
 
 import shlex
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from threading import Event
 from typing import Final, NamedTuple
@@ -14,6 +15,7 @@ from keyplan.apps.patroni.backups.view import archive_problem, backup_problem, v
 from keyplan.apps.patroni.bootstraps import HungBootstrap, hung_bootstrap, take_initialize_away
 from keyplan.apps.patroni.clusters import Advertised, advertised_addresses, belonging_of, member_of, members_astray
 from keyplan.apps.patroni.layout import OUTSIDE, Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
+from keyplan.apps.patroni.leaked_ports import free_leaked_ports, leaked_ports
 from keyplan.apps.patroni.operations import IN_PROGRESS
 from keyplan.apps.patroni.readable import readable, readable_of
 from keyplan.engine import SYSTEM_CLOCK
@@ -21,11 +23,11 @@ from keyplan.errors import CorruptionError, IndexNotReadyError
 from keyplan.layout import Binding, Damaged
 from keyplan.store import Store
 
-__all__ = ["Fault", "FaultKind", "diagnose", "mend"]
+__all__ = ["Fault", "FaultKind", "diagnose", "mend", "mend_all"]
 
 
-_HANG_SECONDS: Final = 15.0
-"""Why 15: as long as an operation looks at one, before it lets it begin again."""
+_LASTING_SECONDS: Final = 15.0
+"""Why 15: as long as an operation looks at a bootstrap, before it lets it begin again."""
 _LOOK_SECONDS: Final = 0.25
 
 
@@ -38,6 +40,7 @@ class FaultKind(StrEnum):
     NODE_ON_DEAD_CELL = "node-on-dead-cell"
     STALE_ORDER = "stale-order"  # removes it
     LOST_PORT = "lost-port"  # gives it back
+    LEAKED_PORT = "leaked-port"  # lets it be given again
     MISSING_PORT = "missing-port"
     BAD_PORT = "bad-port"
     NEXT_PORT_BEHIND = "next-port-behind"  # the next allocation mends it
@@ -64,10 +67,14 @@ MENDABLE = frozenset(
         FaultKind.ORPHAN_NODE,
         FaultKind.STALE_ORDER,
         FaultKind.LOST_PORT,
+        FaultKind.LEAKED_PORT,
         FaultKind.HUNG_BOOTSTRAP,
     }
 )
 """The kinds that `mend` removes something of."""
+
+_MUST_LAST: Final = frozenset({FaultKind.ORPHAN_NODE, FaultKind.LOST_PORT, FaultKind.HUNG_BOOTSTRAP})
+"""Those that rest on what is not there, which may be so for a moment."""
 
 
 class Fault(NamedTuple):
@@ -83,15 +90,29 @@ def diagnose(store: Store) -> list[Fault]:
     with store.snapshot() as state:
         broker = Broker(state)
         found = [fault for part in _QUESTIONS for fault in part(broker)]
+    found += _leaked_ports(store)
     return sorted(set(found))
 
 
-def mend(store: Store, fault: Fault, *, hang_seconds: float = _HANG_SECONDS) -> bool:
-    """Remove what a fault names, if it is still there and still wrong; return whether it was. One commit.
+def mend(store: Store, fault: Fault, *, lasting_seconds: float = _LASTING_SECONDS) -> bool:
+    """Remove what a fault names, as `mend_all` does; return whether it was removed."""
+    return fault in mend_all(store, [fault], lasting_seconds=lasting_seconds)
 
-    A bootstrap must have hung for `hang_seconds`, which this blocks for: each looks so for a moment.
+
+def mend_all(store: Store, faults: Sequence[Fault], *, lasting_seconds: float = _LASTING_SECONDS) -> set[Fault]:
+    """Remove what faults name that are still there and still wrong, one commit each; return those that were removed.
+
+    That nothing of a cluster is there, or that its bootstrap hangs, must be so at every look for `lasting_seconds`, which this
+    blocks for, once for all: Patroni says anew within ten seconds what somebody has deleted of a cluster that lives.
     """
-    if fault.kind is FaultKind.HUNG_BOOTSTRAP and not _hangs(store, fault.subject, hang_seconds):
+    lasting = _lasting(store, [fault for fault in faults if fault.kind in _MUST_LAST], lasting_seconds)
+    return {fault for fault in faults if (fault in lasting or fault.kind not in _MUST_LAST) and _mend(store, fault)}
+
+
+def _mend(store: Store, fault: Fault) -> bool:
+    if fault.kind is FaultKind.LEAKED_PORT:
+        with suppress(IndexNotReadyError):
+            return bool(free_leaked_ports(store, int(fault.subject)))
         return False
 
     def work(binding: Binding) -> bool:
@@ -135,21 +156,36 @@ def _is_mendable(hung: HungBootstrap | None) -> bool:
     return hung is not None and not hung.held and not hung.unfinished
 
 
-def _hangs(store: Store, instance: str, seconds: float) -> bool:
-    """Whether a bootstrap hangs, at every look for so long, as it does now."""
-    give_up, first = SYSTEM_CLOCK.monotonic() + seconds, None
-    while True:
-        with store.snapshot() as state:
-            try:
-                found = hung_bootstrap(Broker(state), instance)
-            except CorruptionError:
-                return False
-        first = first or found
-        if found != first or not _is_mendable(found):
-            return False
-        if SYSTEM_CLOCK.monotonic() >= give_up:
-            return True
+def _lasting(store: Store, faults: Sequence[Fault], seconds: float) -> set[Fault]:
+    """Return those faults that are, at every look for so long, as they are now."""
+    give_up = SYSTEM_CLOCK.monotonic() + seconds
+    first = _evidence(store, faults)
+    found = {fault: evidence for fault, evidence in first.items() if evidence is not None}
+    while found and SYSTEM_CLOCK.monotonic() < give_up:
         Event().wait(_LOOK_SECONDS)
+        now = _evidence(store, [*found])
+        found = {fault: evidence for fault, evidence in found.items() if now[fault] == evidence}
+    return set(found)
+
+
+def _evidence(store: Store, faults: Sequence[Fault]) -> dict[Fault, object]:
+    """Return what speaks for each fault, as of one state; None where nothing does."""
+    found: dict[Fault, object] = dict.fromkeys(faults)
+    with store.snapshot() as state:
+        broker = Broker(state)
+        for fault in faults:
+            with suppress(CorruptionError):  # Why: what cannot be read is no evidence.
+                found[fault] = _evidence_of(broker, fault)
+    return found
+
+
+def _evidence_of(broker: Broker, fault: Fault) -> object:
+    if fault.kind is FaultKind.HUNG_BOOTSTRAP:
+        hung = hung_bootstrap(broker, fault.subject)
+        return hung if _is_mendable(hung) else None
+    if fault.kind is FaultKind.LOST_PORT:
+        return None if trace_of(broker, fault.subject) else broker.allocations.get(fault.subject)
+    return _cell_of_orphan(broker, NodeKey(*fault.subject.split("/", 1)))
 
 
 def _mend_registration(broker: Broker, fault: Fault, advertised: Advertised) -> bool:
@@ -164,13 +200,21 @@ def _mend_registration(broker: Broker, fault: Fault, advertised: Advertised) -> 
 
 
 def _mend_node(broker: Broker, key: NodeKey) -> bool:
-    cell = broker.nodes.get(key) or broker.node_intents.get(key)
-    if cell is None or trace_of(broker, key.instance, with_nodes=False) or _is_reported(broker, cell, key.node):
+    cell = _cell_of_orphan(broker, key)
+    if cell is None:
         return False
     broker.orders.delete(OrderKey(cell, key.node))
     broker.nodes.delete(key)
     broker.node_intents.delete(key)
     return True
+
+
+def _cell_of_orphan(broker: Broker, key: NodeKey) -> str | None:
+    """Return the cell of a node that nobody has anything of; None where somebody does."""
+    cell = broker.nodes.get(key) or broker.node_intents.get(key)
+    if cell is None or trace_of(broker, key.instance, with_nodes=False) or _is_reported(broker, cell, key.node):
+        return None
+    return cell
 
 
 def trace_of(broker: Broker, instance: str, *, with_nodes: bool = True) -> str:
@@ -332,6 +376,17 @@ def _ports(broker: Broker) -> Iterator[Fault]:
         return
     if instances_of.get(following):
         yield Fault(FaultKind.NEXT_PORT_BEHIND, "nextport", f"port {following} is allocated already")
+
+
+def _leaked_ports(store: Store) -> list[Fault]:
+    try:
+        found = leaked_ports(store)
+    except IndexNotReadyError:
+        return []  # Why: `port-index-wrong` says so where there are ports.
+    text = (
+        "nobody has it or gets it: the index holds it for {}, whose allocation another program has deleted or changed"
+    )
+    return [Fault(FaultKind.LEAKED_PORT, str(port), text.format(instance)) for instance, port in found]
 
 
 def _routers(broker: Broker) -> Iterator[Fault]:

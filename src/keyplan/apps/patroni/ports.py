@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from keyplan.apps.patroni.event_records import EventKind
 from keyplan.apps.patroni.events import EventLog
 from keyplan.apps.patroni.layout import Broker
+from keyplan.apps.patroni.leaked_ports import free_leaked_ports
 from keyplan.apps.patroni.readable import readable
 from keyplan.apps.patroni.refusals import NoPortsLeftError, RefusedError
 from keyplan.engine import SYSTEM_CLOCK, Clock
@@ -148,4 +149,6 @@ class PortAllocator:
             free = next(filter(is_free, candidates), None)
         if free is not None:
             return free
+        if free_leaked_ports(self._store):
+            return self._proposed(following)
         raise NoPortsLeftError(source="ports", problem=f"no ports left: all of {first} to {last} are allocated")

@@ -7,7 +7,6 @@ nothing: ports lead where they led.
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from http.client import HTTPConnection, HTTPException
 from threading import Event
 from typing import Any, Final, Protocol
 
@@ -18,9 +17,9 @@ from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.ports import PortAllocator
 from keyplan.apps.patroni.records import Member, RouterReport
 from keyplan.apps.patroni.refusals import RefusedError
+from keyplan.apps.patroni.router_checks import PrimaryChecks
 from keyplan.apps.patroni.router_routes import (
     Candidate,
-    Leader,
     ReplicaRoute,
     Route,
     Seen,
@@ -33,12 +32,11 @@ from keyplan.errors import CorruptionError, EngineError, InvalidInputError, Keyp
 from keyplan.layout import ChangeKind, Changes
 from keyplan.store import Lease, Store
 
-__all__ = ["Router", "Switchboard", "is_primary"]
+__all__ = ["Router", "Switchboard"]
 
 _POLL_SECONDS: Final = 0.5
 _PENDING_POLL_SECONDS: Final = 0.1
 _RETRY_SECONDS: Final = 1.0
-_ASK_SECONDS_MAX: Final = 1.0
 _ALLOCATE_AGAIN_SECONDS: Final = 5.0
 _LEASE_SECONDS: Final = 15.0
 """How long a router that died counts as alive."""
@@ -88,6 +86,7 @@ class Router:
         self._led: dict[str, str] = {}
         self._watches: list[tuple[Changes[Any, Any], dict[Any, Any]]] = []
         self._confirmed: dict[str, Candidate] = {}
+        self._checks = PrimaryChecks()
         self._pending = 0
         self._applied: tuple[Route, ...] | None = None
 
@@ -193,18 +192,16 @@ class Router:
             _take(changes, records, wait_seconds if number == 0 else 0.0, records)
 
     def _confirm(self, found: dict[str, Candidate]) -> None:
-        self._pending = 0
         for instance in [*self._confirmed]:
             if found.get(instance) != self._confirmed[instance]:
                 # Why even so when only its address changed: sessions with the former place are of no use.
                 del self._confirmed[instance]
-        for instance, candidate in found.items():
-            if instance in self._confirmed:
-                continue
-            if not candidate.leader.health or is_primary(candidate.leader):
-                self._confirmed[instance] = candidate
-            else:
-                self._pending += 1
+        unasked = {name: candidate for name, candidate in found.items() if name not in self._confirmed}
+        self._confirmed |= {name: candidate for name, candidate in unasked.items() if not candidate.leader.health}
+        asked = {name: candidate for name, candidate in unasked.items() if candidate.leader.health}
+        confirmed = self._checks.confirmed(asked)
+        self._confirmed |= {name: asked[name] for name in confirmed}
+        self._pending = len(asked) - len(confirmed)
 
     def _tell(self, wanted: tuple[Route, ...]) -> None:
         before = {route.instance: route for route in self._applied or ()}
@@ -230,16 +227,3 @@ def _take(changes: Changes[Any, Any], records: dict[Any, Any], wait_seconds: flo
             LOGGER.error("a record cannot be read, and what was known of it stays in use: %s", error)
         else:
             LOGGER.error("a record cannot be read, and nothing is known of it: %s", error)
-
-
-def is_primary(leader: Leader) -> bool:
-    """Whether a member says by its REST interface that it takes writes."""
-    host, _, port = leader.health.rpartition(":")
-    connection = HTTPConnection(host.strip("[]"), int(port), timeout=_ASK_SECONDS_MAX)
-    try:
-        connection.request("OPTIONS", "/primary")
-        return connection.getresponse().status == 200
-    except (OSError, HTTPException):
-        return False
-    finally:
-        connection.close()

@@ -90,8 +90,10 @@ class Places:
         for host in sorted({place.host for place in places if not _is_address(place.host)}):
             try:
                 found[host] = self._look_up(host)
-            except OSError as error:
-                self.problems.append(f"the address of {_shown(host)} cannot be found: {error.strerror or error}")
+            # Why the last: a member may have written what is no name, which is refused before it is looked up.
+            except (OSError, ValueError) as error:
+                problem = error.strerror if isinstance(error, OSError) and error.strerror else error
+                self.problems.append(f"the address of {_shown(host)} cannot be found: {problem}")
                 # Why: who answered there a moment ago is there still, as far as anybody knows.
                 if host in self._addresses:
                     found[host] = self._addresses[host]

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from keyplan.apps.patroni.catalog import NODES_MAX
 from keyplan.apps.patroni.clusters import RUNNING
 from keyplan.apps.patroni.layout import MemberKey
 from keyplan.apps.patroni.records import Member
@@ -113,13 +114,18 @@ def replica_routes(seen: Seen) -> tuple[ReplicaRoute, ...]:
         asked: list[Leader] = []
         following: list[Leader] = []
         leader: Leader | None = None
-        for name, member in members.get(instance, ()) if instance in seen.leaders else ():
+        led_by = seen.leaders.get(instance)
+        there = members.get(instance, []) if led_by is not None else []
+        if len(there) > NODES_MAX:
+            # Why bounded: whoever has the cluster's token writes as many as they like, and each is checked every second.
+            there = sorted(there, key=lambda each: (each[0] != led_by, each[0]))[:NODES_MAX]
+        for name, member in there:
             if member.address is None:
                 continue
             place = _place(member, member.address)
             if place.health:
                 asked.append(place)
-            if name == seen.leaders.get(instance):
+            if name == led_by:
                 leader = place
             elif member.role == "replica" and member.state in RUNNING:
                 following.append(place)

@@ -1,0 +1,85 @@
+"""Whether those who hold leader keys say that they take writes: all are asked at once, and nobody waits for one that hangs.
+
+What is asked is what members have written of themselves. It may be no place at all, or answer without an end.
+"""
+
+import re
+import socket
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Final
+
+from keyplan.apps.patroni.router_routes import Candidate, Leader
+from keyplan.engine import SYSTEM_CLOCK
+
+__all__ = ["PrimaryChecks", "is_primary"]
+
+_ASK_SECONDS_MAX: Final = 1.0
+_FIRST_SECONDS: Final = 0.25
+"""How long one look waits for answers to new questions. Why at all: who is healthy answers in some hundredths of it."""
+_PARALLEL: Final = 64
+"""Why so many: each thread waits for somebody else. With more that hang than these, a question takes a second longer."""
+_LINE_BYTES_MAX: Final = 1_024
+_YES: Final = re.compile(rb"HTTP/1\.[01] 200\b")
+
+
+class PrimaryChecks:
+    """Questions that are under way. `ask` tells whether a member takes writes."""
+
+    def __init__(self, ask: Callable[[Leader], bool] | None = None) -> None:
+        self._ask = ask or is_primary
+        self._asked: dict[str, tuple[Candidate, Future[bool]]] = {}
+        self._silent: dict[str, Candidate] = {}
+        self._executor = ThreadPoolExecutor(_PARALLEL, thread_name_prefix="router-ask")
+
+    def confirmed(self, wanted: Mapping[str, Candidate]) -> set[str]:
+        """Ask all that are not asked already, and return the instances whose candidates have said yes by now.
+
+        Blocks for a moment at most, and not again for who let it wait before.
+        """
+        self._forget(wanted)
+        fresh: list[Future[bool]] = []
+        for instance, candidate in wanted.items():
+            if instance not in self._asked:
+                begun = self._executor.submit(self._ask, candidate.leader)
+                self._asked[instance] = candidate, begun
+                if self._silent.get(instance) != candidate:
+                    fresh.append(begun)
+        wait(fresh, _FIRST_SECONDS)
+        self._silent |= {name: candidate for name, (candidate, begun) in self._asked.items() if not begun.done()}
+        ended = {name: begun for name, (_, begun) in self._asked.items() if begun.done()}
+        for instance in ended:
+            del self._asked[instance]
+        found = {instance for instance, begun in ended.items() if begun.result()}
+        for instance in found:
+            self._silent.pop(instance, None)
+        return found
+
+    def _forget(self, wanted: Mapping[str, Candidate]) -> None:
+        """Drop questions about those that hold no key any more: an answer of before says nothing."""
+        for instance, (candidate, begun) in list(self._asked.items()):
+            if wanted.get(instance) != candidate:
+                begun.cancel()
+                del self._asked[instance]
+        self._silent = {name: candidate for name, candidate in self._silent.items() if wanted.get(name) == candidate}
+
+
+def is_primary(leader: Leader) -> bool:
+    """Whether a member says by its REST interface that it takes writes. It has a second, whatever it answers with."""
+    host, _, port = leader.health.rpartition(":")
+    give_up = SYSTEM_CLOCK.monotonic() + _ASK_SECONDS_MAX
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_ASK_SECONDS_MAX) as connection:
+            connection.sendall(b"OPTIONS /primary HTTP/1.0\r\n\r\n")
+            said = b""
+            while b"\n" not in said and len(said) < _LINE_BYTES_MAX:
+                # Why anew: a time limit of a socket is one for each piece, and of pieces there may be any number.
+                connection.settimeout(max(0.001, give_up - SYSTEM_CLOCK.monotonic()))
+                piece = connection.recv(_LINE_BYTES_MAX)
+                if not piece:
+                    break
+                said += piece
+    # Why the last: a host may be no name, which a look-up refuses before it looks.
+    except (OSError, ValueError):
+        return False
+    return _YES.match(said) is not None
