@@ -26,9 +26,10 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
-from keyplan.engine import ALL_KEYS, Backoff, Commit, Engine, Event, KeyAbsent, Put, Watch
+from keyplan.engine import ALL_KEYS, Backoff, Commit, Engine, Entry, Event, KeyAbsent, KeyUnchanged, Put, Watch
 from keyplan.errors import EngineError, KeyplanError
 from keyplan.server.access import caller_of
+from keyplan.server.logs import LOGGER
 from keyplan.settings import Setting, TextForm
 
 __all__ = [
@@ -85,12 +86,15 @@ _TERM: Final = 2
 """Why constant: Patroni takes an answer with a lower term for one of a stale node; a single etcd begins at 2."""
 
 
+_Id = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
+
+
 class Identity(msgspec.Struct, frozen=True, array_like=True):
     """The ids that every gateway on one store gives, and the term, which never goes down."""
 
-    cluster_id: int
-    member_id: int
-    term: int
+    cluster_id: _Id
+    member_id: _Id
+    term: _Id
 
     @property
     def cluster_hex(self) -> str:
@@ -104,19 +108,32 @@ class Identity(msgspec.Struct, frozen=True, array_like=True):
 
 
 def load_identity(engine: Engine) -> Identity:
-    """Return the store's identity; the first gateway on a store draws it, and all others find it."""
+    """Return the store's identity; the first gateway on a store draws it, and all others find it.
+
+    One that cannot be read is drawn anew: clients that see another cluster begin again with a read.
+    """
 
     def attempt() -> Identity:
         with engine.snapshot() as snapshot:
-            entry = snapshot.get(IDENTITY_KEY)
-        if entry is not None:
-            return msgspec.msgpack.decode(entry.value, type=Identity)
+            entry, epoch = snapshot.get(IDENTITY_KEY), snapshot.epoch
+        found = None if entry is None else _identity_in(entry)
+        if found is not None:
+            return found
         # Why 63 bits and not zero: clients keep the ids in signed numbers.
         drawn = Identity(1 + secrets.randbits(62), 1 + secrets.randbits(62), _TERM)
-        engine.commit(Commit((KeyAbsent(IDENTITY_KEY),), (Put(IDENTITY_KEY, msgspec.msgpack.encode(drawn)),)))
+        guard = KeyAbsent(IDENTITY_KEY) if entry is None else KeyUnchanged(IDENTITY_KEY, entry.mod_revision)
+        engine.commit(Commit((guard,), (Put(IDENTITY_KEY, msgspec.msgpack.encode(drawn)),), epoch))
         return drawn
 
     return Backoff().until_committed(attempt)
+
+
+def _identity_in(entry: Entry) -> Identity | None:
+    try:
+        return msgspec.msgpack.decode(entry.value, type=Identity)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        LOGGER.error("the gateways' identity cannot be read; another one is drawn")
+        return None
 
 
 # ---- members ----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from keyplan.server.etcd_v2.answers import Code, KeysFailure
 from keyplan.server.etcd_v2.gateway import Gateway, Waiting
 from keyplan.server.etcd_v2.ledger import Ledger
 from keyplan.server.etcd_v2.operations import Done, Operation
-from keyplan.server.etcd_v2.records import EVENTS, STATE_KEY, Action, unpack_state
+from keyplan.server.etcd_v2.records import EVENTS, STATE_KEY, Action, state_in
 from keyplan.testing.faults import FakeClock
 
 HISTORY = 100
@@ -181,9 +181,10 @@ def test_a_shorter_history_than_the_one_kept_stops_no_write_and_hides_no_event()
         for _ in range(5):
             await asyncio.gather(*(one.write(f"/k{number}") for number in range(70)))
         with engine.snapshot() as snapshot:
-            state = snapshot.get(STATE_KEY)
+            entry = snapshot.get(STATE_KEY)
+            state = None if entry is None else state_in(entry)
             assert state is not None
-            assert unpack_state(state.value).index - unpack_state(state.value).cleared == HISTORY
+            assert state.index - state.cleared == HISTORY
             assert len(list(snapshot.scan(EVENTS))) == HISTORY
 
     run(engine, story)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from keyplan.engine import NO_LEASE, SYSTEM_CLOCK, Entry, Event, EventKind, WriteSet
-from keyplan.errors import CorruptionError, KeyplanError
+from keyplan.errors import KeyplanError
 from keyplan.server.etcd_v2.answers import Code, KeysFailure, Node, text_of
 from keyplan.server.etcd_v2.operations import Journal, erase_directory
 from keyplan.server.etcd_v2.records import (
@@ -27,16 +27,16 @@ from keyplan.server.etcd_v2.records import (
     EventRecord,
     FileRecord,
     State,
+    directory_in,
     directory_key,
     directory_path,
+    event_in,
     file_key,
+    index_of_event,
     pack,
-    unpack_directory,
-    unpack_event,
-    unpack_state,
+    state_in,
 )
 from keyplan.server.etcd_v2.tree import Tree, ancestors, below, file_node, keys_about, path_of
-from keyplan.server.logs import LOGGER
 
 __all__ = ["Backfill", "Counted", "Inbox", "Uncounted", "readable_events"]
 
@@ -78,11 +78,17 @@ class Counted:
 
 
 class Inbox:
-    """What is known of the store's changes up to the revision `reached`. Used by several threads."""
+    """What is known of the store's changes up to the revision `reached`. Used by several threads.
 
-    def __init__(self, reached: int) -> None:
+    What gateways counted up to the revision `told` is known to those who are told, and not told again. `index` is the highest
+    number that was seen to be given.
+    """
+
+    def __init__(self, reached: int, *, told: int = 0, index: int = 0) -> None:
         self._condition = Condition()
         self._reached = reached
+        self._told = told
+        self.index = index
         self._uncounted: list[Uncounted] = []
         self.error: KeyplanError | None = None
         """Why nothing more comes."""
@@ -93,24 +99,22 @@ class Inbox:
         with self._condition:
             for revision, group in groupby(events, attrgetter("revision")):
                 changes = list(group)
-                state = next((each.entry for each in changes if each.key == STATE_KEY), None)
-                if state is not None:
-                    records = readable_events(each.entry for each in changes if each.entry and each.key in EVENTS)
-                    counted.append(self._counted(state, records))
+                entry = next((each.entry for each in changes if each.key == STATE_KEY), None)
+                if entry is not None:
+                    # Why nothing of one that cannot be read: it is no gateway's; the next State tells of the gap.
+                    state = state_in(entry)
+                    if state is not None:
+                        self._drop_counted(state)
+                        self.index = max(self.index, state.index)
+                    if state is not None and revision > self._told:
+                        events_of = (each.entry for each in changes if each.entry and each.key in EVENTS)
+                        counted.append(Counted(readable_events(events_of, state), state.index, state.cleared))
                 else:
                     visible = [each for each in changes if _is_visible(each)]
                     self._uncounted += [Uncounted(revision, place, each) for place, each in enumerate(visible)]
             self._reached = max(self._reached, reached)
             self._condition.notify_all()
             return counted, bool(self._uncounted)
-
-    def _counted(self, entry: Entry, records: Sequence[EventRecord]) -> Counted:
-        try:
-            state = unpack_state(entry.value)
-        except CorruptionError:  # Why: the next State counts what this one cannot tell.
-            return Counted(records, max((record.index for record in records), default=0), 0)
-        self._drop_counted(state)
-        return Counted(records, state.index, state.cleared)
 
     def _drop_counted(self, state: State) -> None:
         counted = (state.settled + 1, state.position)
@@ -151,21 +155,23 @@ class Inbox:
         ]
 
 
-def readable_events(entries: Iterable[Entry]) -> list[EventRecord]:
-    """Return the events that can be read, each with its revision: one that is damaged is told to nobody, and hides no other."""
+def readable_events(entries: Iterable[Entry], state: State) -> list[EventRecord]:
+    """Return the events that can be read, each with its revision: one that is damaged is told to nobody, and hides no other.
+
+    One under another's number, or with one that was not given, is damaged too: who is told of it hears of nothing up to there.
+    """
     records: list[EventRecord] = []
     for entry in entries:
-        try:
-            record = unpack_event(entry.value)
+        record = event_in(entry)
+        if record is not None and record.index == index_of_event(entry.key) <= state.index:
             records.append(record if record.revision else structs.replace(record, revision=entry.mod_revision))
-        except CorruptionError as error:
-            LOGGER.error("an event is left out", extra={"facts": {"error": str(error)}})
     return records
 
 
 def _is_visible(event: Event) -> bool:
     if event.key in DIRECTORIES:
-        return event.kind is EventKind.DELETED
+        # Why its path, too: the end of a directory that has none would take along what is in none.
+        return event.kind is EventKind.DELETED and path_of(event.key[len(DIRECTORIES.start) :]) is not None
     return path_of(event.key) is not None
 
 
@@ -258,7 +264,7 @@ class Backfill:
         self.journal.record(action, node, before, revision=entry.mod_revision)
         self.writes.put(file_key(path), pack(FileRecord(created, index, entry.mod_revision)))
         for ancestor in above:
-            if self._directory_record(ancestor) is None:
+            if self.tree.directory_record(ancestor) is None:
                 self.writes.put(directory_key(ancestor), pack(DirectoryRecord(index, index, is_kept=False)))
 
     def _end_file(self, path: str, previous: Entry, revision: int) -> None:
@@ -268,7 +274,7 @@ class Backfill:
         self.journal.record(action, before._replace(modified=self.journal.next_index), before, revision=revision)
         self.writes.delete(file_key(path))
         for ancestor in reversed(list(ancestors(path))):
-            record = self._directory_record(ancestor)
+            record = self.tree.directory_record(ancestor)
             if record is None or record.is_kept or self.writes.holds_any(below(ancestor)):
                 return
             self.writes.delete(directory_key(ancestor))
@@ -281,10 +287,7 @@ class Backfill:
             if any(entry.mod_revision <= revision for entry in inside):
                 self.writes.put(directory_key(path), pack(DirectoryRecord(self.state.floor, self.state.floor)))
             return
-        try:
-            record = unpack_directory(previous.value)
-        except CorruptionError:
-            record = DirectoryRecord(self.state.floor, self.state.floor)
+        record = directory_in(previous) or DirectoryRecord(self.state.floor, self.state.floor)
         before = Node(path, None, record.created, record.modified, record.expires_nanoseconds)
         self.journal.record(Action.EXPIRE, before._replace(modified=self.journal.next_index), before, revision=revision)
         kept = self._written_since(path, revision, later)
@@ -305,15 +308,4 @@ class Backfill:
         return [key for key, entry in found if entry is not None and entry.mod_revision > revision]
 
     def _before(self, path: str, previous: Entry) -> Node:
-        try:
-            return file_node(path, previous, self.writes.get(file_key(path)), self.state)
-        except CorruptionError:
-            # Why no failure: the change was made, and as long as it is not counted nobody could write anything.
-            return file_node(path, previous, None, self.state)
-
-    def _directory_record(self, path: str) -> DirectoryRecord | None:
-        """Return what is written of a directory; one that cannot be read counts as kept, so that nothing of it is removed."""
-        try:
-            return self.tree.directory_record(path)
-        except CorruptionError:
-            return DirectoryRecord(self.state.floor, self.state.floor)
+        return file_node(path, previous, self.writes.get(file_key(path)), self.state)

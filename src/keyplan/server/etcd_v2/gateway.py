@@ -18,7 +18,7 @@ from keyplan.server.etcd_member import BOOKS, Identity, load_identity
 from keyplan.server.etcd_v2.answers import Code, KeysFailure, get_body
 from keyplan.server.etcd_v2.backfill import Counted
 from keyplan.server.etcd_v2.hub import Hub, Waiter
-from keyplan.server.etcd_v2.ledger import Ledger, Outcome, denied, state_in
+from keyplan.server.etcd_v2.ledger import Ledger, Outcome, counting_in, denied
 from keyplan.server.etcd_v2.operations import Done, Operation
 from keyplan.server.etcd_v2.reach import is_seen, may_write, part_shown
 from keyplan.server.etcd_v2.records import STATE_KEY, Action, EventRecord, State, directories_of
@@ -87,18 +87,28 @@ class Found:
 
 
 class Position(NamedTuple):
-    """Where the counting and the store stand. `is_settled`: every change up to there has its number."""
+    """Where the counting and the store stand. `is_settled`: every change up to there has its number.
+
+    `is_lost`: the counter is gone or damaged; what is submitted next begins it anew.
+    """
 
     state: State
     revision: int
     is_settled: bool
+    is_lost: bool = False
+
+    def known(self) -> "Position":
+        """Return it. Raises KeysFailure when the counter is lost."""
+        if self.is_lost:
+            raise KeysFailure(Code.RAFT_INTERNAL, "etcdserver: request timed out")
+        return self
 
 
 def position(ledger: Ledger, snapshot: Snapshot) -> Position:
     """Return where a snapshot stands."""
-    found = state_in(snapshot)
+    found = counting_in(snapshot)
     if found is None:
-        raise KeysFailure(Code.RAFT_INTERNAL, "etcdserver: the event counter is gone")
+        return Position(State(), snapshot.revision, is_settled=False, is_lost=True)
     state, is_quiet = found
     return Position(state, snapshot.revision, is_quiet or ledger.inbox.is_settled(state, snapshot.revision))
 
@@ -123,7 +133,7 @@ def read(
         if must_settle and not place.is_settled:
             return place
         # Why the counter for what is not counted: a client that waits from X-Etcd-Index + 1 gets that change as an event.
-        state = place.state if place.is_settled else _with_floor(place.state)
+        state = place.known().state if place.is_settled else _with_floor(place.state)
         writes = WriteSet(Reads.of(snapshot), revision_written=snapshot.revision + 1)
         writes.reads.fetch_many(keys_about(path))
         node = Tree(writes, writes.holds_any if store.is_whole else seen_below(writes.holds_any), state).find(path)
@@ -318,7 +328,7 @@ class Gateway:
         if not place.is_settled:
             await self._submit(None)
             place = await self._context.read(self._position)
-        state = place.state
+        state = place.known().state
         if 0 < wait_index <= state.cleared:
             raise _cleared(state.cleared, wait_index, state.index)
         # Why known before: a stream takes so many events at once, and those of a former owner are none of them.

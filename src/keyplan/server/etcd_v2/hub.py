@@ -130,7 +130,11 @@ class Hub:
     def deliver(self, counted: Sequence[Counted]) -> None:
         """Tell the waiters of new events. Where events were forgotten before they came here, end the waits for them."""
         for each in counted:
-            if each.cleared > self.index:
+            if each.index < self.index:
+                # Why: the store was put back, and its numbers are given again; nobody knows which of them were told.
+                self.end_waits()
+                self._forget(each.index)
+            elif each.cleared > self.index:
                 self._forget(each.cleared)
             for record in each.records:
                 if record.index > self.index:

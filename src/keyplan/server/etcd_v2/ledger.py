@@ -17,6 +17,7 @@ from keyplan.engine import (
     Commit,
     DeleteRange,
     Engine,
+    Entry,
     Event,
     KeyAbsent,
     KeyUnchanged,
@@ -46,11 +47,11 @@ from keyplan.server.etcd_v2.answers import Code, KeysFailure
 from keyplan.server.etcd_v2.backfill import Backfill, Counted, Inbox, Uncounted, readable_events
 from keyplan.server.etcd_v2.operations import Done, Journal, Operation, Work
 from keyplan.server.etcd_v2.reach import has_directory
-from keyplan.server.etcd_v2.records import EVENTS, STATE_KEY, State, pack, unpack_state
+from keyplan.server.etcd_v2.records import EVENTS, FIRST_INDEX, INDEX_END, STATE_KEY, State, last_number, pack, state_in
 from keyplan.server.etcd_v2.tree import Tree, is_within, keys_about, seen_below
 from keyplan.server.logs import LOGGER
 
-__all__ = ["Ledger", "Outcome", "denied", "state_in"]
+__all__ = ["Ledger", "Outcome", "counting_in", "denied"]
 
 Outcome = Done | KeysFailure
 
@@ -68,12 +69,15 @@ _ROUND_OPERATIONS: Final = 16
 """What one write may add to a commit: its key, its record, its event, the event that is dropped, and levels above it."""
 
 
-def state_in(snapshot: Snapshot) -> tuple[State, bool] | None:
-    """Return where the counting stood, and whether nothing was changed since by anybody else; None before it began."""
+def counting_in(snapshot: Snapshot) -> tuple[State, bool] | None:
+    """Return where the counting stood, and whether nothing was changed since by anybody else.
+
+    None: nobody can tell, before it began, and when its State is gone or damaged.
+    """
     entry = snapshot.get(STATE_KEY)
-    if entry is None:
+    state = None if entry is None else state_in(entry)
+    if entry is None or state is None:
         return None
-    state = unpack_state(entry.value)
     is_quiet = entry.mod_revision == snapshot.revision and (state.settled, state.position) == (snapshot.revision - 1, 0)
     return state, is_quiet
 
@@ -106,14 +110,14 @@ class Ledger:
         """
         while True:
             with self._engine.snapshot() as snapshot:
-                found = state_in(snapshot)
-                history = readable_events(snapshot.scan(EVENTS))
+                found = counting_in(snapshot)
+                history = [] if found is None else readable_events(snapshot.scan(EVENTS), found[0])
                 self.revision = revision = snapshot.revision
             if found is None:
-                self._begin(revision)
+                self._begin()
                 continue
             state = found[0]
-            inbox = self.inbox = Inbox(state.settled)
+            inbox = self.inbox = Inbox(state.settled, told=revision, index=state.index)
             try:
                 self._follow(inbox, state.settled, sink)
             except HistoryCompactedError:
@@ -140,22 +144,35 @@ class Ledger:
             self._follower.stop()
             self._follower = None
 
-    def _begin(self, revision: int) -> None:
-        """Write the first State; another gateway may be faster."""
-        self._try(Commit((KeyAbsent(STATE_KEY),), (Put(STATE_KEY, pack(State(settled=revision))),)))
+    def _begin(self) -> None:
+        """Write the first State; where one was lost, one behind all numbers that were given. Another gateway may be faster."""
+        with self._engine.snapshot() as snapshot:
+            if counting_in(snapshot) is not None:
+                return
+            entry = snapshot.get(STATE_KEY)
+            last = max(last_number(snapshot), self.inbox.index if self.inbox.index < INDEX_END else 0)
+            if entry is not None or last:
+                self._leap(snapshot, entry, last=max(last, FIRST_INDEX), settled=snapshot.revision, position=0)
+                LOGGER.error("the event counter was gone or damaged; it goes on behind every number that is known")
+            else:
+                state = State(settled=snapshot.revision)
+                self._try(Commit((KeyAbsent(STATE_KEY),), (Put(STATE_KEY, pack(state)),), snapshot.epoch))
 
     def _skip_gap(self) -> None:
         """Go on counting where changes are no longer known."""
         with self._engine.snapshot() as snapshot:
-            self._leap(snapshot, settled=snapshot.revision, position=0)
+            self._leap_from(snapshot, settled=snapshot.revision, position=0)
 
-    def _leap(self, snapshot: Snapshot, *, settled: int, position: int) -> None:
+    def _leap_from(self, snapshot: Snapshot, *, settled: int, position: int) -> None:
+        found = counting_in(snapshot)
+        if found is not None:
+            self._leap(snapshot, snapshot.get(STATE_KEY), last=found[0].index, settled=settled, position=position)
+
+    def _leap(self, snapshot: Snapshot, entry: Entry | None, *, last: int, settled: int, position: int) -> None:
         """Go on counting behind what nobody can be told of: a new floor, no history, and a number that nobody has seen."""
-        entry = snapshot.get(STATE_KEY)
-        assert entry is not None
-        index = unpack_state(entry.value).index + self._history_events + 1
+        index = last + self._history_events + 1
         state = State(index, settled, position, index, index)
-        guard = KeyUnchanged(STATE_KEY, entry.mod_revision)
+        guard = KeyAbsent(STATE_KEY) if entry is None else KeyUnchanged(STATE_KEY, entry.mod_revision)
         self._try(Commit((guard,), (Put(STATE_KEY, pack(state)), DeleteRange(EVENTS)), snapshot.epoch))
 
     def _try(self, commit: Commit) -> None:
@@ -221,13 +238,13 @@ class Ledger:
     def _go_past_one(self, error: EngineLimitError) -> None:
         """Leave the first change that waits for its number without an event: who waits is told of a gap."""
         with self._engine.snapshot() as snapshot:
-            found = state_in(snapshot)
+            found = counting_in(snapshot)
             pending = self.inbox.pending(found[0], snapshot.revision) if found is not None else []
             if pending:
                 first = pending[0]
                 facts = {"revision": first.revision, "path": first.path, "error": str(error)}
                 LOGGER.error("a change is too large for an event; the history ends before it", extra={"facts": facts})
-                self._leap(snapshot, settled=first.revision - 1, position=first.position + 1)
+                self._leap_from(snapshot, settled=first.revision - 1, position=first.position + 1)
 
     def _failed(self, rest: Sequence[Operation], error: KeyplanError, store: CallerStore | None) -> list[Outcome]:
         """Return what an error of the engine is to those who wait; where only one of many may be to blame, try each alone."""
@@ -276,10 +293,11 @@ class Ledger:
         """
         engine = self._engine if store is None else store.shown
         with engine.snapshot() as snapshot:
-            entry = snapshot.get(STATE_KEY)
-            found = state_in(snapshot)
-            if entry is None or found is None:
-                raise KeysFailure(Code.RAFT_INTERNAL, "etcdserver: the event counter is gone")
+            found = counting_in(snapshot)
+            if found is None:
+                # Why the gateway: the counter is no caller's to begin.
+                self._begin()
+                raise CommitConflictError(failed=())
             state, is_quiet = found
             pending = [] if is_quiet else self.inbox.pending(state, snapshot.revision)
             if pending and store is not None and (must_settle or _is_any_about(pending, operations)):

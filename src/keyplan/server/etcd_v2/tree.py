@@ -2,7 +2,8 @@
 
 A path is the raw key of the same bytes: `/service/f1/leader`. A key that no cleaned path spells (no slash in front, empty
 segments, no UTF-8) is not seen. A directory is there when a record says so, or when keys are below it. A file whose path is
-also a directory (other writers may do that) is not seen.
+also a directory (other writers may do that) is not seen. A record that cannot be read says nothing of a file, and of a
+directory that it is kept, so that nothing of it is removed; where there is a file, it says nothing either.
 """
 
 import posixpath
@@ -16,11 +17,11 @@ from keyplan.server.etcd_v2.records import (
     DirectoryRecord,
     State,
     directories_of,
+    directory_in,
     directory_key,
+    file_in,
     file_key,
     records_below,
-    unpack_directory,
-    unpack_file,
 )
 from keyplan.server.holding import Excess
 from keyplan.server.places import Full
@@ -136,13 +137,18 @@ def keys_about(path: str) -> list[bytes]:
 
 def file_node(path: str, entry: Entry, record_entry: Entry | None, state: State) -> Node:
     """Return a file. A record older than its key does not speak of this value: it was changed while nobody counted."""
-    record = FORGOTTEN if record_entry is None else unpack_file(record_entry.value)
+    record = (None if record_entry is None else file_in(record_entry)) or FORGOTTEN
     value = text_of(entry.value)
-    covers = 0 if record_entry is None else record.revision or record_entry.mod_revision
+    covers = 0 if record is FORGOTTEN or record_entry is None else record.revision or record_entry.mod_revision
     if covers >= entry.mod_revision:
         return Node(path, value, record.created, record.modified, record.expires_nanoseconds)
     created = record.created if record.created and entry.create_revision <= covers else state.floor
     return Node(path, value, created, state.floor)
+
+
+def _unread(state: State, *, has_file: bool) -> DirectoryRecord:
+    """Return what counts in the place of a directory's record that cannot be read."""
+    return DirectoryRecord(state.floor, state.floor, is_kept=not has_file)
 
 
 def seen_below(holds_any: Callable[[KeyRange], bool]) -> Callable[[KeyRange], bool]:
@@ -177,7 +183,9 @@ class Tree:
     def directory_record(self, path: str) -> DirectoryRecord | None:
         """Return what is written of a directory; one that is not kept may be gone."""
         entry = self._reading.get(directory_key(path))
-        return None if entry is None else unpack_directory(entry.value)
+        if entry is None:
+            return None
+        return directory_in(entry) or _unread(self._state, has_file=self._reading.get(path.encode()) is not None)
 
     def file(self, path: str) -> Node | None:
         """Return a file, or None. Ask for the directory first: it hides a file of its path."""
@@ -303,7 +311,9 @@ def _child(
     *,
     is_deep: bool,
 ) -> Node | None:
-    record = None if directory_entry is None else unpack_directory(directory_entry.value)
+    record = None
+    if directory_entry is not None:
+        record = directory_in(directory_entry) or _unread(state, has_file=entry is not None)
     if record is not None and record.is_kept:
         return Node(path, None, record.created, record.modified, record.expires_nanoseconds)
     if is_deep:
@@ -351,9 +361,15 @@ def subtree(listing: Listing, directory: Node, state: State, *, entries_max: int
     found = list(allowed.taken(listing.scan(keys, limit=limit)))
     records = {entry.key[cut:]: entry for entry in allowed.taken(listing.scan(files, limit=limit))}
     kept = allowed.taken(listing.scan(directories, limit=limit))
-    made = {entry.key[cut:].decode(): unpack_directory(entry.value) for entry in kept}
-    if limit is not None and limit in {len(found), len(records), len(made)}:
+    noted = [(path_of(entry.key[cut:]), entry) for entry in kept]
+    if limit is not None and limit in {len(found), len(records), len(noted)}:
         return None
+    at_files = {entry.key for entry in found}
+    made = {
+        path: directory_in(entry) or _unread(state, has_file=entry.key[cut:] in at_files)
+        for path, entry in noted
+        if path is not None
+    }
     branches: dict[str, dict[str, Node]] = {directory.path: {}}
 
     def branch(path: str) -> dict[str, Node]:
