@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keyplan.engine import MemoryEngine
+from keyplan.engine import Commit, Delete, Engine, MemoryEngine, Put
 from tests.server.etcd_v2.recorded_requests import Answer, normal
 from tests.servers.etcd import EtcdServer
 from tests.servers.gateways import GatewayServer
@@ -28,6 +28,13 @@ class Step(NamedTuple):
     query: tuple[tuple[str, str], ...]
     form: tuple[tuple[str, str], ...]
     relative: tuple[tuple[str, int], ...]
+
+
+class Foreign(NamedTuple):
+    """A change that somebody makes past the API: of a key right in the example's directory. No value: it is deleted."""
+
+    path: str
+    value: str | None
 
 
 PATHS = st.sampled_from(["", "/a", "/b", "/a/b", "/a/b/c", "/a/_h", "/_h", "/_h/x", "/b/", "/a b", "/a//b", "/é"])
@@ -66,6 +73,10 @@ STEPS = st.builds(
     st.one_of(st.just(()), st.just(()), st.tuples(st.tuples(st.just("prevIndex"), st.integers(0, 6)))),
 )
 
+FOREIGN = st.builds(Foreign, st.sampled_from(["/a", "/b", "/o"]), st.sampled_from(["1", "2", "theirs", None]))
+# Why: from its history, etcd tells of hidden keys, too.
+SEEN = STEPS.filter(lambda step: "/_" not in step.path)
+
 EXAMPLE_NUMBERS = count()
 
 
@@ -74,6 +85,19 @@ class Pair(NamedTuple):
 
     real: httpx.Client
     ours: httpx.Client
+
+    def change(self, engine: Engine, path: str, value: str | None) -> None:
+        """Change a key past the gateway, and beside it by the requests that tell what is told of such a change."""
+        found = self.real.get(f"/v2/keys{path}")
+        if found.status_code == 200 and found.json()["node"].get("dir"):
+            return  # what is beside a directory is not seen, and no key of etcd's is there
+        if value is not None:
+            exists = "true" if found.status_code == 200 else "false"
+            assert self.real.put(f"/v2/keys{path}", data={"value": value, "prevExist": exists}).is_success
+            engine.commit(Commit((), (Put(path.encode(), value.encode()),)))
+        elif found.status_code == 200:
+            assert self.real.delete(f"/v2/keys{path}").is_success
+            engine.commit(Commit((), (Delete(path.encode()),)))
 
     def align(self) -> int:
         """Write fillers until both are at one index. Return it."""
@@ -86,10 +110,16 @@ class Pair(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[Pair]:
+def engine() -> Iterator[Engine]:
+    with MemoryEngine() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def pair(engine: Engine) -> Iterator[Pair]:
     with contextlib.ExitStack() as stack:
         etcd = stack.enter_context(EtcdServer(has_v2=True))
-        gateway = stack.enter_context(GatewayServer(stack.enter_context(MemoryEngine())))
+        gateway = stack.enter_context(GatewayServer(engine))
         clients = [stack.enter_context(httpx.Client(base_url=url)) for url in (etcd.client_url, gateway.url)]
         yield Pair(*clients)
 
@@ -111,6 +141,39 @@ def test_any_sequence_of_requests_is_answered_as_by_etcd(pair: Pair, steps: list
     index = pair.align()
     for step in steps:
         assert asked(pair.ours, step, folder, index) == asked(pair.real, step, folder, index), step
+
+
+@pytest.mark.usefixtures("etcd_program")
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(steps=st.lists(st.one_of(SEEN, FOREIGN), min_size=1, max_size=12))
+def test_it_is_so_beside_somebody_who_writes_past_the_api(
+    pair: Pair, engine: Engine, steps: list[Step | Foreign]
+) -> None:
+    """And all of them are told the same: each event since the start, whoever's it was."""
+    folder = f"x{next(EXAMPLE_NUMBERS)}"
+    for client in pair:
+        client.put(f"/v2/keys/{folder}", data={"dir": "true"})
+    index = pair.align()
+    for step in steps:
+        if isinstance(step, Foreign):
+            pair.change(engine, f"/{folder}{step.path}", step.value)
+        else:
+            assert asked(pair.ours, step, folder, index) == asked(pair.real, step, folder, index), step
+    for client in pair:
+        client.put(f"/v2/keys/{folder}/last", data={"value": "1"})
+    last = int(pair.real.get("/v2/keys/").headers["x-etcd-index"])
+    for number in range(index + 1, last + 1):
+        query = f"wait=true&recursive=true&waitIndex={number}"
+        real, ours = (_untimed(client.get(f"/v2/keys/{folder}?{query}").json()) for client in pair)
+        assert ours == real, number
+
+
+def _untimed(event: Any) -> Any:
+    if isinstance(event, dict):
+        return {name: _untimed(part) for name, part in event.items() if name not in {"expiration", "ttl"}}
+    return event
 
 
 SCENARIO: tuple[tuple[str, str, dict[str, str]], ...] = (

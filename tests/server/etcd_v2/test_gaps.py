@@ -201,3 +201,23 @@ def test_who_waits_hears_each_of_more_changes_than_the_history_keeps(engine: Eng
         assert await other.told(waiting) == other_first + 121, "events of one commit are in the order of their keys"
 
     run(engine, story)
+
+
+def test_a_history_of_large_values_is_kept_as_far_as_memory_goes() -> None:
+    """Every gateway holds it: the one that wrote, one that followed, and one that begins."""
+    engine = MemoryEngine()
+
+    async def story(one: Client, other: Client) -> None:
+        first = await one.write("/w", "0")
+        last = max([await one.write("/w", f"{number}" * (4 << 20)) for number in range(1, 20)])
+        late = Client(engine)
+        async with late.gateway.running():
+            for client in (one, other, late):
+                assert await client.is_cleared(first)
+                assert await client.told(await client.wait("/w", index=last)) == last
+        waiting = await other.wait("/w", is_stream=True)
+        for number in range(12):
+            await one.write("/w", f"{number}" * (4 << 20))
+        assert await other.told(waiting) is None, "who does not read is told so by the end"
+
+    run(engine, story)

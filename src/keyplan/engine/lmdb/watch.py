@@ -25,6 +25,9 @@ _OTHERS_SECONDS: Final = 0.25
 _POLL_EVENTS_MIN: Final = 1_000
 """A poll ends with the revision that brings it to this many. Why: a resumed watch must not build one huge list."""
 
+_POLL_BYTES_MIN: Final = 8 << 20
+"""It ends with the revision that brings what it read to so many bytes, too: of a thousand events each may hold megabytes."""
+
 
 class LmdbWatch:
     """A watch on the commits of every process. `check_open` raises when its engine was closed."""
@@ -115,15 +118,16 @@ class LmdbWatch:
 
     def _read(self, transaction: "lmdb.Transaction[bytes]", state: State) -> tuple[list[Event], int]:
         events: list[Event] = []
-        reached = self._revision
+        reached, read_bytes = self._revision, 0
         cursor = transaction.cursor(self._environment.databases.log)
         if not cursor.set_range(LOG_KEY.pack(self._revision + 1, 0)):
             return events, max(state.revision, reached)
         for key, raw in cursor.iternext():
             revision, _ = LOG_KEY.unpack(key)
-            if revision != reached and len(events) >= _POLL_EVENTS_MIN:
+            if revision != reached and (len(events) >= _POLL_EVENTS_MIN or (events and read_bytes >= _POLL_BYTES_MIN)):
                 return events, reached
             reached = revision
+            read_bytes += len(raw)
             events += [event for event in unpack_events(revision, raw) if event.key in self._range]
         return events, reached
 

@@ -5,7 +5,7 @@ see, and ends of directories' leases, wait in the Inbox until the Backfill count
 rewritten one `update`, a deleted one `delete`, or `expire` when its lease is over.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from keyplan.engine import NO_LEASE, SYSTEM_CLOCK, Entry, Event, EventKind, WriteSet
+from keyplan.engine import NO_LEASE, SYSTEM_CLOCK, Entry, Event, EventKind, Snapshot, WriteSet
 from keyplan.errors import KeyplanError
 from keyplan.server.etcd_v2.answers import Code, KeysFailure, Node, text_of
 from keyplan.server.etcd_v2.operations import Journal, erase_directory
@@ -38,7 +38,7 @@ from keyplan.server.etcd_v2.records import (
 )
 from keyplan.server.etcd_v2.tree import Tree, ancestors, below, file_node, keys_about, path_of
 
-__all__ = ["Backfill", "Counted", "Inbox", "Uncounted", "readable_events"]
+__all__ = ["KEPT_BYTES_MAX", "Backfill", "Counted", "Inbox", "Uncounted", "kept_events"]
 
 
 # ---- what waits for a number ------------------------------------------------------------------------------------------
@@ -46,6 +46,10 @@ __all__ = ["Backfill", "Counted", "Inbox", "Uncounted", "readable_events"]
 _WAIT_SECONDS_MAX: Final = 5.0
 """Why: etcd answers after 5 to 7 s that it could not find out; clients' own limits are about ten."""
 
+
+KEPT_BYTES_MAX: Final = 64 << 20
+"""How much of the history a gateway keeps in memory. Why: an event holds a value and the one before, and there are 1000. Who
+asks for an older one is told that it is cleared, as if the history were shorter."""
 
 _CHANGE_OPERATIONS: Final = 8
 """What one change may add to a commit beside the levels above it."""
@@ -108,7 +112,7 @@ class Inbox:
                         self.index = max(self.index, state.index)
                     if state is not None and revision > self._told:
                         events_of = (each.entry for each in changes if each.entry and each.key in EVENTS)
-                        counted.append(Counted(readable_events(events_of, state), state.index, state.cleared))
+                        counted.append(Counted(list(readable_events(events_of, state)), state.index, state.cleared))
                 else:
                     visible = [each for each in changes if _is_visible(each)]
                     self._uncounted += [Uncounted(revision, place, each) for place, each in enumerate(visible)]
@@ -155,17 +159,28 @@ class Inbox:
         ]
 
 
-def readable_events(entries: Iterable[Entry], state: State) -> list[EventRecord]:
-    """Return the events that can be read, each with its revision: one that is damaged is told to nobody, and hides no other.
+def readable_events(entries: Iterable[Entry], state: State) -> Iterator[EventRecord]:
+    """Yield the events that can be read, each with its revision: one that is damaged is told to nobody, and hides no other.
 
     One under another's number, or with one that was not given, is damaged too: who is told of it hears of nothing up to there.
     """
-    records: list[EventRecord] = []
     for entry in entries:
         record = event_in(entry)
         if record is not None and record.index == index_of_event(entry.key) <= state.index:
-            records.append(record if record.revision else structs.replace(record, revision=entry.mod_revision))
-    return records
+            yield record if record.revision else structs.replace(record, revision=entry.mod_revision)
+
+
+def kept_events(snapshot: Snapshot, state: State) -> Counted:
+    """Return the latest events that the store keeps, as many as one gateway keeps in memory."""
+    latest: list[EventRecord] = []
+    cleared, size = state.cleared, 0
+    for record in readable_events(snapshot.scan(EVENTS, reverse=True), state):
+        size += len(record.body)
+        if size > KEPT_BYTES_MAX and latest:
+            cleared = max(cleared, record.index)
+            break
+        latest.append(record)
+    return Counted(latest[::-1], state.index, cleared)
 
 
 def _is_visible(event: Event) -> bool:

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from keyplan.server.etcd_v2.backfill import Counted
+from keyplan.server.etcd_v2.backfill import KEPT_BYTES_MAX, Counted
 from keyplan.server.etcd_v2.records import EventRecord
 from keyplan.server.etcd_v2.tree import ROOT, ancestors, is_hidden_below, is_within
 
@@ -13,6 +13,9 @@ __all__ = ["Hub", "Waiter"]
 
 _UNREAD_EVENTS_MAX: Final = 100
 """etcd's own bound: a stream whose client reads more slowly is ended."""
+
+_UNREAD_BYTES_MAX: Final = 32 << 20
+"""The same for large values."""
 
 
 class Waiter:
@@ -36,6 +39,7 @@ class Waiter:
         self._since = since
         self._may_show = may_show
         self._unread: deque[EventRecord] = deque()
+        self._unread_bytes = 0
         self._has_news = asyncio.Event()
         self._is_ended = False
         self._is_full = False
@@ -59,8 +63,10 @@ class Waiter:
         """Take an event in. Return False when nothing more is waited for."""
         self._since = record.index + 1
         self._unread.append(record)
+        self._unread_bytes += len(record.body)
+        is_more = len(self._unread) > 1 and self._unread_bytes > _UNREAD_BYTES_MAX
         self._is_full = not self.is_stream
-        self._is_ended = self._is_ended or len(self._unread) > _UNREAD_EVENTS_MAX
+        self._is_ended = self._is_ended or is_more or len(self._unread) > _UNREAD_EVENTS_MAX
         self._has_news.set()
         return not (self._is_ended or self._is_full)
 
@@ -82,7 +88,9 @@ class Waiter:
             await self._has_news.wait()
         if self.is_stream and self._is_ended:
             return None  # Why: a client that was too slow must notice a gap, by the end of the answer.
-        return self._unread.popleft()
+        record = self._unread.popleft()
+        self._unread_bytes -= len(record.body)
+        return record
 
 
 class Hub:
@@ -93,7 +101,9 @@ class Hub:
     """
 
     def __init__(self, *, history_events: int) -> None:
-        self._kept: deque[EventRecord] = deque(maxlen=history_events)
+        self._history_events = history_events
+        self._kept: deque[EventRecord] = deque()
+        self._kept_bytes = 0
         self._waiters: dict[str, set[Waiter]] = {}
         self._is_closed = False
         self.index = 0
@@ -143,6 +153,7 @@ class Hub:
 
     def _forget(self, cleared: int) -> None:
         self._kept.clear()
+        self._kept_bytes = 0
         self.index = self.cleared = cleared
         for waiter in [waiter for waiters in self._waiters.values() for waiter in waiters]:
             if not waiter.is_past(cleared):
@@ -150,9 +161,12 @@ class Hub:
                 self.leave(waiter)
 
     def _tell(self, record: EventRecord) -> None:
-        if len(self._kept) == self._kept.maxlen:
-            self.cleared = self._kept[0].index
         self._kept.append(record)
+        self._kept_bytes += len(record.body)
+        while len(self._kept) > self._history_events or (self._kept_bytes > KEPT_BYTES_MAX and len(self._kept) > 1):
+            oldest = self._kept.popleft()
+            self._kept_bytes -= len(oldest.body)
+            self.cleared = oldest.index
         for waiter in list(self._concerned(record)):
             if waiter.takes(record) and not waiter.give(record):
                 self.leave(waiter)

@@ -44,7 +44,7 @@ from keyplan.errors import (
 from keyplan.server.confined import CallerStore
 from keyplan.server.etcd_member import NO_SPACE, Follower
 from keyplan.server.etcd_v2.answers import Code, KeysFailure
-from keyplan.server.etcd_v2.backfill import Backfill, Counted, Inbox, Uncounted, readable_events
+from keyplan.server.etcd_v2.backfill import Backfill, Counted, Inbox, Uncounted, kept_events
 from keyplan.server.etcd_v2.operations import Done, Journal, Operation, Work
 from keyplan.server.etcd_v2.reach import has_directory
 from keyplan.server.etcd_v2.records import EVENTS, FIRST_INDEX, INDEX_END, STATE_KEY, State, last_number, pack, state_in
@@ -111,9 +111,9 @@ class Ledger:
         while True:
             with self._engine.snapshot() as snapshot:
                 found = counting_in(snapshot)
-                history = [] if found is None else readable_events(snapshot.scan(EVENTS), found[0])
+                history = None if found is None else kept_events(snapshot, found[0])
                 self.revision = revision = snapshot.revision
-            if found is None:
+            if found is None or history is None:
                 self._begin()
                 continue
             state = found[0]
@@ -123,7 +123,7 @@ class Ledger:
             except HistoryCompactedError:
                 self._skip_gap()
                 continue
-            return Counted(history, state.index, state.cleared)
+            return history
 
     def _follow(self, inbox: Inbox, after: int, sink: Callable[[Sequence[Counted], bool], None]) -> None:
         # Why a level of calls: the sink is told of what the inbox makes of a batch.
