@@ -82,12 +82,12 @@ def test_a_caller_s_follower_ends_with_their_last_watch(memory: MemoryEngine, fi
         store = await context.store_of(Caller(Role.CLIENT, "shop"))
         opened = [await watches.open(store, selection()) for _ in range(2)]
         assert followers() == before + 1
-        for number, (hub, stream, _, _) in enumerate(opened, start=1):
+        for number, (hub, stream, _) in enumerate(opened, start=1):
             watches.leave(hub, stream)
             await asyncio.sleep(0)
             assert followers() == before + 1 or number == 2
         await asyncio.to_thread(eventually, lambda: followers() == before)
-        hub, stream, _, _ = await watches.open(store, selection())
+        hub, stream, _ = await watches.open(store, selection())
         memory.commit(Commit((), (Put(b"/a/x", b"1"),)))
         batch = await stream.next_batch(45)
         assert batch is not None
@@ -169,12 +169,14 @@ def test_a_client_that_goes_while_its_past_is_read_leaves_no_watch(memory: Memor
         context = context_of(engine, Access())
         watches = Watches(context)
         store = await context.store_of(Caller(Role.CLIENT, "local"))
-        opening = asyncio.create_task(watches.open(store, selection(start_revision=1)))
+        hub, stream, _ = await watches.open(store, selection(start_revision=1))
+        reading = asyncio.create_task(stream.next_batch(45))
         await asyncio.to_thread(engine.begun.wait)
         assert watches.watches == 1
-        opening.cancel()
+        reading.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await opening
+            await reading
+        watches.leave(hub, stream)
         engine.goes_on.set()
         assert watches.watches == 0
         await watches.close()

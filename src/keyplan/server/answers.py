@@ -15,7 +15,17 @@ from starlette.types import Receive, Scope, Send
 
 from keyplan.errors import KeyplanError
 
-__all__ = ["REASON", "REQUEST_ID", "WHY", "AnswerError", "JsonAnswer", "answer_error_of", "body_of", "failure"]
+__all__ = [
+    "BODY_TOO_LARGE",
+    "REASON",
+    "REQUEST_ID",
+    "WHY",
+    "AnswerError",
+    "JsonAnswer",
+    "answer_error_of",
+    "body_of",
+    "failure",
+]
 
 T = TypeVar("T")
 
@@ -27,6 +37,9 @@ REQUEST_ID: Final = "keyplan.request_id"
 
 WHY: Final = "keyplan.why"
 """Where its text stands, with whom and what it names if it is a refusal: for the log."""
+
+BODY_TOO_LARGE: Final = 413
+"""The status of an answer to a request whose body has more bytes than the server takes."""
 
 _WHOM: Final = ("act", "where")
 

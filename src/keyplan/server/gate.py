@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keyplan.engine import Clock
 from keyplan.server.access import Access, Caller, caller_in, set_caller, unauthorized
-from keyplan.server.answers import REASON, REQUEST_ID, WHY, AnswerError, failure
+from keyplan.server.answers import BODY_TOO_LARGE, REASON, REQUEST_ID, WHY, AnswerError, failure
 from keyplan.server.bounds import BODY_BYTES_PER_SECOND_MIN, HEADER_BYTES_MAX
 from keyplan.server.edge import ACCESS_ENDED, CLIENT_GONE, TOO_SLOW, Edge, RequestLine
 from keyplan.server.holding import FREE_BYTES, Holding
@@ -299,4 +299,4 @@ def _body_in(scope: Scope) -> tuple[int, bool]:
 
 
 def _too_large(allowed: int) -> AnswerError:
-    return AnswerError(413, "body_too_large", "the request's body is too large", {"bytes_max": allowed})
+    return AnswerError(BODY_TOO_LARGE, "body_too_large", "the request's body is too large", {"bytes_max": allowed})

@@ -68,6 +68,17 @@ def client(server: GatewayServer) -> Iterator[Client]:
         yield opened
 
 
+def test_a_form_that_is_too_large_is_refused_in_etcds_words(client: Client) -> None:
+    answer = client.put("/v2/keys/large", data={"value": "x" * (2 << 20)})
+    assert (answer.status_code, answer.json()["errorCode"], answer.json()["cause"]) == (
+        400,
+        210,
+        "http: POST too large",
+    )
+    assert answer.headers["connection"] == "close"
+    assert client.put("/v2/keys/large", data={"value": "x" * (400 << 10)}).status_code == 201
+
+
 # ---- other writers ----------------------------------------------------------------------------------------------------
 
 

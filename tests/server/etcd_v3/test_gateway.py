@@ -104,7 +104,7 @@ def test_keys_that_are_keyplans_own_are_not_written(client: JsonClient) -> None:
     denied = (403, "etcdserver: permission denied")
     for path, body in (
         ("/v3/kv/put", {"key": b64("\x00e2s"), "value": b64("1")}),
-        ("/v3/kv/deleterange", EVERYTHING),
+        ("/v3/kv/deleterange", {"key": b64("\x00"), "range_end": b64("\x01")}),
         ("/v3/kv/txn", {"success": [{"request_put": {"key": b64("\x00kp"), "value": b64("1")}}]}),
     ):
         status, answer = client.post(path, body)
@@ -197,13 +197,20 @@ def test_a_range_of_an_old_revision_is_refused_rather_than_answered_wrongly(clie
         ("/v3/kv/txn", '{"success": [{}]}'),
         ("/v3/lease/grant", '{"TTL": true}'),
         ("/v3/watch", "{}"),
-        ("/v3/watch", '{"create_request": {}}'),
         ("/v3/watch", '{"create_request": {"key": "YQ==", "filters": "x"}}'),
     ],
 )
 def test_a_malformed_request_is_refused(server: GatewayServer, path: str, body: str) -> None:
     answer = httpx.post(server.url + path, content=body)
     assert (answer.status_code, answer.json()["code"]) == (400, 3)
+
+
+@pytest.mark.parametrize("path", ["/v3/kv/put", "/v3/lease/keepalive", "/v3/watch"])
+def test_a_body_that_is_too_large_is_refused_in_etcds_words(server: GatewayServer, path: str) -> None:
+    answer = httpx.post(server.url + path, content=b'{"value": "' + b"A" * (2 << 20) + b'"}')
+    assert (answer.status_code, answer.json()["code"]) == (400, 3)
+    assert answer.json()["error"] == "etcdserver: request is too large"
+    assert answer.headers["connection"] == "close"
 
 
 def test_a_token_is_asked_for_where_there_are_tokens(engine: Engine) -> None:

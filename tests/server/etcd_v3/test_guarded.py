@@ -99,7 +99,7 @@ def test_a_follower_that_is_lost_before_it_is_known_silences_no_watch() -> None:
         store = await context.store_of(Caller(Role.CLIENT, "local"))
         told: list[object] = []
         for number in range(3):
-            hub, stream, _, _ = await watches.open(store, Selection(RECORDS.WatchCreateRequest(key=b"a")))
+            hub, stream, _ = await watches.open(store, Selection(RECORDS.WatchCreateRequest(key=b"a")))
             memory.commit(Commit((), (Put(b"a", b"%d" % number),)))
             batch = await stream.next_batch(10)
             told.append("ended" if batch is None else len(batch[0]))

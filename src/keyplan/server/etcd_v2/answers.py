@@ -86,14 +86,18 @@ _STATUSES: Final = {
 class KeysFailure(Exception):  # noqa: N818 # it is an answer, not an error of keyplan
     """A request is answered with this failure. `cause` names what is in the way; `index` is 0 for a malformed request.
 
-    `is_refusal`: nothing was done, also where etcd's number does not tell.
+    `is_refusal`: nothing was done, also where etcd's number does not tell. `is_last`: the rest of the request was not read, so
+    that its connection is of no more use.
     """
 
-    def __init__(self, code: Code, cause: str, index: int = 0, *, is_refusal: bool = False) -> None:
+    def __init__(
+        self, code: Code, cause: str, index: int = 0, *, is_refusal: bool = False, is_last: bool = False
+    ) -> None:
         super().__init__(f"{code}: {cause}")
         self.code = code
         self.cause = cause
         self.index = index
+        self.is_last = is_last
         self._is_refusal = is_refusal
 
     @property

@@ -10,7 +10,7 @@ from keyplan.errors import AccessDeniedError, AuditLogError, CorruptionError, En
 from keyplan.operations import Operation as DeclaredOperation
 from keyplan.operations import operations_of
 from keyplan.server.access import Caller, caller_in
-from keyplan.server.answers import REASON, REQUEST_ID, AnswerError
+from keyplan.server.answers import BODY_TOO_LARGE, REASON, REQUEST_ID, AnswerError
 from keyplan.server.auditing import ServiceAudit, asker_of
 from keyplan.server.confined import CallerStore
 from keyplan.server.etcd_member import cleaned_path, redirect_to
@@ -69,6 +69,8 @@ class KeysEndpoint:
                     # Why: etcd tells who may not as it tells who is nobody, and the log shall not.
                     scope[REASON] = "access_denied"
                 headers = self._headers(failure.index)
+                if failure.is_last:
+                    headers.append((b"Connection", b"close"))
                 await _answer(send, failure.status, headers, failure_body(failure).encode(), is_head=method == "HEAD")
 
     async def _keys(self, method: str, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
@@ -246,9 +248,15 @@ def _content_type(scope: Scope) -> str:
 
 
 async def _form_body(receive: Receive) -> bytes:
+    """Return a request's body. Raises KeysFailure for one that is too large: clients know etcd's words for it."""
     parts: list[bytes] = []
     while True:
-        message = await receive()
+        try:
+            message = await receive()
+        except AnswerError as error:
+            if error.status != BODY_TOO_LARGE:
+                raise
+            raise KeysFailure(Code.INVALID_FORM, "http: POST too large", is_last=True) from error
         parts.append(message.get("body", b""))
         if not message.get("more_body", False):
             return b"".join(parts)

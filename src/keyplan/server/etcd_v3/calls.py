@@ -38,12 +38,10 @@ class Calls:
         identity: Identity,
         *,
         shown: Engine | None = None,
-        is_whole: Callable[[], bool] = lambda: True,
         backoff: Backoff | None = None,
     ) -> None:
         self._engine = engine
         self._shown = engine if shown is None else shown
-        self._is_whole = is_whole
         self._identity = identity
         self._backoff = backoff or Backoff()
         self._leases = _Leases(engine)
@@ -63,7 +61,7 @@ class Calls:
     def range(self, request: Request) -> Response:
         """Read."""
         with self._engine.snapshot() as snapshot:
-            return self._headed(look(snapshot, request, is_whole=self._is_whole()), snapshot.revision)
+            return self._headed(look(snapshot, request), snapshot.revision)
 
     def put(self, request: Request) -> Response:
         """Write."""
@@ -85,7 +83,7 @@ class Calls:
 
         def attempt() -> Response:
             with self._engine.snapshot() as snapshot:
-                changes = Changes(snapshot, is_whole=self._is_whole())
+                changes = Changes(snapshot)
                 answer = plan(changes, request)
                 if not changes.has_writes:
                     return self._headed(answer, snapshot.revision)

@@ -25,7 +25,7 @@ _FIRST_KEY: Final = _RESERVED_RANGE.end or b""
 
 
 def beside_reserved(key_range: KeyRange) -> KeyRange:
-    """Return a range without keyplan's own keys, if it goes beyond them: who is confined asks so for all that there is."""
+    """Return a range without keyplan's own keys, if it goes beyond them: clients ask so for all that there is."""
     if key_range.start < _FIRST_KEY and (key_range.end is None or key_range.end > _FIRST_KEY):
         return KeyRange(_FIRST_KEY, key_range.end)
     return key_range
@@ -34,11 +34,10 @@ def beside_reserved(key_range: KeyRange) -> KeyRange:
 class Changes:
     """Reads and writes over one snapshot. What was read is guarded when something is written.
 
-    Unless `is_whole`, ranges are without keyplan's own keys. All that is read is counted, each time that it is asked for.
+    Ranges that go beyond keyplan's own keys are without them. All that is read is counted, each time that it is asked for.
     """
 
-    def __init__(self, snapshot: Snapshot, *, is_whole: bool = True) -> None:
-        self._is_whole = is_whole
+    def __init__(self, snapshot: Snapshot) -> None:
         self._allowance = ReadAllowance(too_much_read)
         self._reads = Reads.of(snapshot)
         self._writes = WriteSet(self._reads, revision_written=NEW_REVISION)
@@ -67,8 +66,7 @@ class Changes:
 
     def range(self, key_range: KeyRange) -> list[Entry]:
         """Return the entries in a range, as this transaction leaves them so far. Raises CallFailure when too much was read."""
-        if not self._is_whole:
-            key_range = beside_reserved(key_range)
+        key_range = beside_reserved(key_range)
         self._reads.read_set.update(self._writes.put_keys_in(key_range))
         return list(self._writes.over(list(self._allowance.taken(self._reads.scan(key_range))), key_range))
 
@@ -86,7 +84,8 @@ class Changes:
         Departure: etcd takes a put in one nested transaction and its deletion in a later one, and a put behind a deletion up
         to the last key; here a key is written once.
         """
-        if key_range.start < (_RESERVED_RANGE.end or b"") and (key_range.end is None or key_range.end > RESERVED):
+        key_range = beside_reserved(key_range)
+        if key_range.start < _FIRST_KEY and (key_range.end is None or key_range.end > RESERVED):
             raise _reserved()
         if self._writes.put_keys_in(key_range):
             raise duplicate_key()

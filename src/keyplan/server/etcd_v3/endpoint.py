@@ -15,7 +15,7 @@ from keyplan.errors import AccessDeniedError, HistoryCompactedError, KeyplanErro
 from keyplan.grpc_status import GrpcStatus
 from keyplan.operations import Operation
 from keyplan.server.access import Caller, caller_of
-from keyplan.server.answers import REQUEST_ID
+from keyplan.server.answers import BODY_TOO_LARGE, REQUEST_ID, AnswerError
 from keyplan.server.auditing import asker_of, note_answer
 from keyplan.server.confined import CallerStore
 from keyplan.server.etcd_member import Identity, Membership
@@ -42,6 +42,10 @@ _OF_OWN_HISTORY: Final = frozenset({"compact"})
 """Changes of what a reader has, too: where their own history begins. Why without a line: they concern nobody else, and who may
 write nothing is not to fill the log."""
 
+_EMPTY_RANGE: Final = "mvcc: watcher range is empty"
+_DENIED: Final = f"rpc error: code = PermissionDenied desc = {PERMISSION_DENIED}"
+"""What etcd tells a watch of that its caller may not see what it is on."""
+
 _HEADERS: Final = {"Grpc-Metadata-Content-Type": "application/grpc"}
 
 
@@ -64,7 +68,7 @@ class Endpoint:
 
     def _made_for(self, store: CallerStore) -> Calls:
         assert self._identity is not None
-        return Calls(store.engine, self._identity, shown=store.shown, is_whole=lambda: store.is_whole)
+        return Calls(store.engine, self._identity, shown=store.shown)
 
     # ---- calls that answer once -----------------------------------------------------------------------------------------
 
@@ -178,7 +182,7 @@ class Endpoint:
 
     async def _message(self, request: Request, record: Any) -> Any:
         """Return the message of a request; a long one is read in a thread."""
-        body = await request.body()
+        body = await _body_of(request)
         if len(body) <= _READ_AT_ONCE_BYTES_MAX:
             return message_in(body, record)
         return await self._context.run(message_in, body, record)
@@ -198,7 +202,7 @@ class Endpoint:
         """Renew leases: one line of answer for each message."""
         try:
             calls = self._calls_on(await self._store_of(request))
-            messages = await self._context.run(messages_in, await request.body(), RECORDS.LeaseKeepAliveRequest)
+            messages = await self._context.run(messages_in, await _body_of(request), RECORDS.LeaseKeepAliveRequest)
             answers = [await self._context.run(calls.keep_alive, message) for message in messages]
         except CallFailure as failure:
             return _failed(failure)
@@ -215,7 +219,7 @@ class Endpoint:
             created = (await self._message(request, RECORDS.WatchRequest)).create_request
             if created is None:
                 raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: a watch needs a create_request")
-            selection = Selection(created) if store.is_whole else Selection(created).confined()
+            selection = Selection(created)
         except CallFailure as failure:
             return _failed(failure)
         except KeyplanError as error:
@@ -226,34 +230,41 @@ class Endpoint:
         hub: WatchHub | None = None
         stream: Stream | None = None
         calls = self._calls_on(store)
+
+        def line(revision: int, watch_id: int = selection.watch_id, **facts: Any) -> bytes:
+            return _line(RECORDS.WatchResponse(header=calls.header(revision), watch_id=watch_id, **facts))
+
         try:
             try:
-                hub, stream, revision, past = await self._watches.open(store, selection)
+                if selection.is_empty:
+                    revision = await self._context.read(lambda: calls.revision)
+                    yield line(revision, -1, created=True, canceled=True, cancel_reason=_EMPTY_RANGE)
+                    return
+                hub, stream, revision = await self._watches.open(store, selection)
             except AccessDeniedError:
                 revision = await self._context.read(lambda: calls.revision)
-                yield _line(_denied(calls.header(revision), is_created=True))
+                yield line(revision, created=True, canceled=True, cancel_reason=_DENIED)
                 return
             except HistoryCompactedError as error:
                 revision = await self._context.read(lambda: calls.revision)
-                yield _line(RECORDS.WatchResponse(header=calls.header(revision), created=True))
-                yield _line(_compacted(calls.header(revision), error))
+                yield line(revision, created=True)
+                yield line(revision, canceled=True, compact_revision=error.facts["compacted_revision"])
                 return
             except KeyplanError as error:
                 yield json.encode(failure_of(error).stream_body) + b"\n"
                 return
-            yield _line(RECORDS.WatchResponse(header=calls.header(revision), created=True))
-            if past:
-                yield _line(RECORDS.WatchResponse(header=calls.header(stream.after), events=past))
+            yield line(revision, created=True)
             while (batch := await stream.next_batch(self._progress_seconds)) is not None:
                 events, reached = batch
                 if events:
-                    yield _line(RECORDS.WatchResponse(header=calls.header(reached), events=events))
+                    yield line(reached, events=events)
                 elif selection.has_progress:
-                    yield _line(RECORDS.WatchResponse(header=calls.header(reached)))
+                    yield line(reached)
             if isinstance(stream.error, HistoryCompactedError):
-                yield _line(_compacted(calls.header(stream.after), stream.error))
+                compacted = stream.error.facts["compacted_revision"]
+                yield line(stream.reached, canceled=True, compact_revision=compacted)
             elif isinstance(stream.error, AccessDeniedError):
-                yield _line(_denied(calls.header(stream.after)))
+                yield line(stream.reached, canceled=True, cancel_reason=_DENIED)
             elif stream.error is not None:
                 yield json.encode(failure_of(stream.error).stream_body) + b"\n"
         finally:
@@ -261,21 +272,20 @@ class Endpoint:
                 self._watches.leave(hub, stream)
 
 
+async def _body_of(request: Request) -> bytes:
+    """Return a request's body. Raises CallFailure for one that is too large: clients know etcd's words for it."""
+    try:
+        return await request.body()
+    except AnswerError as error:
+        if error.status != BODY_TOO_LARGE:
+            raise
+        raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: request is too large", is_last=True) from error
+
+
 def _answered_in_text(call: Handler, message: Any) -> bytes:
     answer = call(message)
     note_answer(answer)
     return encoded(answer)
-
-
-def _compacted(header: Any, error: HistoryCompactedError) -> Any:
-    compacted = error.facts["compacted_revision"]
-    return RECORDS.WatchResponse(header=header, canceled=True, compact_revision=compacted)
-
-
-def _denied(header: Any, *, is_created: bool = False) -> Any:
-    """Return what etcd tells a watch of that its caller may not see what it is on."""
-    reason = f"rpc error: code = PermissionDenied desc = {PERMISSION_DENIED}"
-    return RECORDS.WatchResponse(header=header, created=is_created, canceled=True, cancel_reason=reason)
 
 
 def _line(result: Any) -> bytes:
@@ -287,7 +297,8 @@ def _answered(answer: Any) -> Response:
 
 
 def _failed(failure: CallFailure) -> Response:
-    return Response(json.encode(failure.body), failure.status, media_type="application/json")
+    headers = {"Connection": "close"} if failure.is_last else {}
+    return Response(json.encode(failure.body), failure.status, headers, "application/json")
 
 
 def _with_token(scope: Scope, token: str) -> Scope:

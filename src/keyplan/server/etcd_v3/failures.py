@@ -43,12 +43,16 @@ _STATUSES: Final = {
 
 
 class CallFailure(Exception):  # noqa: N818 # it is an answer, not an error of keyplan
-    """A call is answered with this failure. The message is etcd's, because clients compare it."""
+    """A call is answered with this failure. The message is etcd's, because clients compare it.
 
-    def __init__(self, code: GrpcStatus, message: str) -> None:
+    `is_last`: the rest of the request was not read, so that its connection is of no more use.
+    """
+
+    def __init__(self, code: GrpcStatus, message: str, *, is_last: bool = False) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.is_last = is_last
 
     @property
     def status(self) -> int:

@@ -50,7 +50,7 @@ def _is_any_denied(branch: Sequence[Request], reach: Reach) -> bool:
 
 def _may_read(reach: Reach, key: bytes, range_end: bytes) -> bool:
     found = _range(key, range_end)
-    return found is None or reach.covering(beside_reserved(found)) is not None
+    return found is None or reach.covering(found) is not None
 
 
 def _may_write(reach: Reach, key: bytes, range_end: bytes) -> bool:
@@ -61,6 +61,6 @@ def _may_write(reach: Reach, key: bytes, range_end: bytes) -> bool:
 
 def _range(key: bytes, range_end: bytes) -> KeyRange | None:
     try:
-        return range_of(key, range_end)
+        return beside_reserved(range_of(key, range_end))
     except CallFailure:
         return None

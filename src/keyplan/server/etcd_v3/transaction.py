@@ -76,12 +76,12 @@ def read_range(changes: Changes, request: Request) -> Answer:
     return answer
 
 
-def look(snapshot: Snapshot, request: Request, *, is_whole: bool = True) -> Answer:
+def look(snapshot: Snapshot, request: Request) -> Answer:
     """Read where nothing is written: no more entries than are shown, no values where only keys are. Raises CallFailure."""
     is_by_key = request.sort_target is SortTarget.KEY
     if not request.range_end or not is_by_key or _has_bounds(request):
-        return read_range(Changes(snapshot, is_whole=is_whole), request)
-    key_range = _selected(request) if is_whole else beside_reserved(_selected(request))
+        return read_range(Changes(snapshot), request)
+    key_range = beside_reserved(_selected(request))
     _check_revision(snapshot.revision, request.revision)
     count, limit = snapshot.count(key_range), request.limit
     if request.count_only:

@@ -1,23 +1,29 @@
 """Watches: one follower of the store, and for each stream a queue in the event loop that it is read from."""
 
 import asyncio
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, Final, Self
+from contextlib import suppress
+from typing import Any, Final
 
-from keyplan.engine import ALL_KEYS, SYSTEM_CLOCK, Engine, Event, EventKind, KeyRange, Reach
+from keyplan.engine import ALL_KEYS, SYSTEM_CLOCK, Engine, Event, EventKind, KeyRange, Reach, Watch
 from keyplan.errors import AccessDeniedError, EngineUnavailableError, HistoryCompactedError, KeyplanError
 from keyplan.protobuf import EventType, FilterType
+from keyplan.server.answers import AnswerError
 from keyplan.server.confined import CallerStore
 from keyplan.server.etcd_member import Follower
 from keyplan.server.etcd_v3.changes import beside_reserved
-from keyplan.server.etcd_v3.messages import RECORDS, key_value, range_of
+from keyplan.server.etcd_v3.messages import RECORDS, key_value
 from keyplan.server.service import ServiceContext
 
 __all__ = ["Selection", "Stream", "WatchHub", "Watches"]
 
-_UNREAD_BATCHES_MAX: Final = 10_000
-"""Why: etcd, too, ends the watch of a client that does not read."""
+_UNREAD_BYTES_MAX: Final = 32 << 20
+"""Why: etcd, too, ends the watch of a client that does not read. Values are counted, for they may be large."""
+
+_EVENT_BYTES: Final = 200
+"""What an event is counted as beside its keys and values."""
 
 _REACH_ATTEMPTS: Final = 5
 """Why: what a caller may see does not change so often while a watch is opened."""
@@ -31,23 +37,30 @@ _HUBS_OF_CALLER_MAX: Final = 4
 _CATCH_UP_POLL_SECONDS: Final = 0.05
 _CATCH_UP_SECONDS_MAX: Final = 30.0
 
+_FIRST_KEY: Final = b"\x00"
+
 
 class Selection:
-    """What one watch wants to be told of."""
+    """What one watch wants to be told of: not of keyplan's own keys, unless it wants nothing else."""
 
     def __init__(self, request: Any) -> None:
-        """Read a create request, a record of the etcd table. Raises CallFailure."""
-        self.range: KeyRange = range_of(request.key, request.range_end)
+        """Read a create request, a record of the etcd table."""
+        key, end = request.key or _FIRST_KEY, request.range_end
+        # Why: without a key etcd watches from the first one on, where a range without a key is refused.
+        selected = KeyRange.of_key(key) if not end else KeyRange(key, None if end == _FIRST_KEY else end)
+        self.range: KeyRange = beside_reserved(selected)
+        self.is_empty = bool(end) and end != _FIRST_KEY and end <= key
+        self.watch_id: int = request.watch_id
         self.start_revision: int = request.start_revision
         self.has_progress: bool = request.progress_notify
         self._has_previous: bool = request.prev_kv
         self._is_without_puts = FilterType.NOPUT in request.filters
         self._is_without_deletes = FilterType.NODELETE in request.filters
 
-    def confined(self) -> Self:
-        """Let it want nothing of keyplan's own keys, unless it wants nothing else; return it."""
-        self.range = beside_reserved(self.range)
-        return self
+    def is_about(self, keys: Sequence[bytes]) -> bool:
+        """Tell whether one of these keys, in order, is wanted."""
+        at = bisect_left(keys, self.range.start)
+        return at < len(keys) and keys[at] in self.range
 
     def shown(self, events: Sequence[Event], *, after: int) -> list[Any]:
         """Return those events of a batch that are wanted, of later revisions than `after`, as records."""
@@ -72,43 +85,75 @@ class Selection:
 
 
 class Stream:
-    """One watch: what has come for it and was not sent yet. A batch of no events ends it, with the error."""
+    """One watch: what has come for it and was not sent yet, behind what the history still holds for it."""
 
-    def __init__(self, selection: Selection) -> None:
+    def __init__(self, selection: Selection, hub: "WatchHub") -> None:
         self.selection = selection
         self.after = 0
+        """Nothing of this revision, or of an earlier one, is told any more."""
+        self.reached = 0
+        """Everything up to this revision of the store was told."""
         self.error: KeyplanError | None = None
         self.is_ended = False
-        self._unread: asyncio.Queue[tuple[Sequence[Event], int]] = asyncio.Queue(_UNREAD_BATCHES_MAX)
+        self.past: Watch | None = None
+        """Where it reads the history; None once it has caught up."""
+        self._hub = hub
+        self._unread: deque[tuple[Sequence[Event], int]] = deque()
+        self._unread_bytes = 0
+        self._has_news = asyncio.Event()
 
     def give(self, events: Sequence[Event], reached: int) -> None:
-        """Take a batch in; end the watch when its client does not read."""
-        try:
-            self._unread.put_nowait((events, reached))
-        except asyncio.QueueFull:
+        """Take a batch in, of events that are wanted; end the watch when its client does not read."""
+        if not events:
+            if not self._unread:
+                self.reached = max(self.reached, reached)
+            return
+        self._unread.append((events, reached))
+        self._unread_bytes += sum(map(_bytes_of, events))
+        self._has_news.set()
+        if self._unread_bytes > _UNREAD_BYTES_MAX and len(self._unread) > 1:
             self.end(EngineUnavailableError(engine="watch", problem="the client did not read"))
 
     def end(self, error: KeyplanError | None = None) -> None:
         """Let the stream end."""
         self.error = error
         self.is_ended = True
-        if not self._unread.full():
-            self._unread.put_nowait(((), 0))
+        self._unread.clear()
+        self._has_news.set()
 
     async def next_batch(self, timeout_seconds: float) -> tuple[list[Any], int] | None:
         """Return events and the revision they reach; no events when the time is over; None at the end."""
         give_up_at = SYSTEM_CLOCK.monotonic() + timeout_seconds
         while not self.is_ended:
-            remaining = give_up_at - SYSTEM_CLOCK.monotonic()
-            try:
-                events, reached = await asyncio.wait_for(self._unread.get(), max(0.0, remaining))
-            except TimeoutError:
-                return [], self.after
-            shown = self.selection.shown(events, after=self.after)
-            self.after = max(self.after, reached)
-            if shown:
-                return shown, self.after
+            if self.past is not None:
+                events = await self._hub.read_past(self, self.past)
+            elif self._unread:
+                unread, reached = self._unread.popleft()
+                self._unread_bytes -= sum(map(_bytes_of, unread))
+                events = self.told(unread, reached)
+            else:
+                remaining = give_up_at - SYSTEM_CLOCK.monotonic()
+                self._has_news.clear()
+                try:
+                    await asyncio.wait_for(self._has_news.wait(), max(0.0, remaining))
+                except TimeoutError:
+                    return [], self.reached
+                continue
+            if events:
+                return events, self.reached
         return None
+
+    def told(self, events: Sequence[Event], reached: int) -> list[Any]:
+        """Return what is wanted of a batch, as records, and count it as told."""
+        shown = self.selection.shown(events, after=self.after)
+        self.after = max(self.after, reached)
+        self.reached = max(self.reached, reached)
+        return shown
+
+
+def _bytes_of(event: Event) -> int:
+    values = sum(len(entry.value) for entry in (event.entry, event.previous) if entry is not None)
+    return values + 2 * len(event.key) + _EVENT_BYTES
 
 
 class WatchHub:
@@ -119,6 +164,7 @@ class WatchHub:
         self.store = store
         self.reach = reach
         self._streams: set[Stream] = set()
+        self._behind: set[Stream] = set()
         self._opening = 0
         self._follower: Follower | None = None
         self._starting = asyncio.Lock()
@@ -130,12 +176,12 @@ class WatchHub:
     @property
     def watches(self) -> int:
         """How many watches are open."""
-        return len(self._streams)
+        return len(self._streams) + len(self._behind)
 
     @property
     def is_idle(self) -> bool:
         """True when nobody watches, or is about to."""
-        return not (self._streams or self._opening)
+        return not (self.watches or self._opening)
 
     async def _start(self) -> None:
         async with self._starting:
@@ -161,16 +207,19 @@ class WatchHub:
 
     def _deliver(self, events: Sequence[Event], reached: int) -> None:
         self._reached = max(self._reached, reached)
+        # Why looked at here, by the order of keys: most batches concern few of many watches, and may be long.
+        keys = sorted({event.key for event in events})
         for stream in self._streams:
-            # Why looked at here: most batches concern few of many watches, and a task that wakes for nothing costs more.
-            if any(event.key in stream.selection.range for event in events):
-                stream.give(events, reached)
+            wanted: Sequence[Event] = ()
+            if stream.selection.is_about(keys):
+                wanted = [event for event in events if event.key in stream.selection.range]
+            stream.give(wanted, self._reached)
 
     def _lose(self, error: KeyplanError, number: int) -> None:
         """End every watch: its client begins again where it was, and finds the engine there again, or not."""
         self._lost = number
         self._follower = None
-        for stream in self._streams:
+        for stream in (*self._streams, *self._behind):
             stream.end(self._told(error, stream))
         self._streams.clear()
 
@@ -180,61 +229,92 @@ class WatchHub:
             return EngineUnavailableError(engine="watch", problem="what may be seen has changed; watch again")
         return error
 
-    async def open(self, selection: Selection) -> tuple[Stream, int, list[Any]]:
-        """Begin a watch. Return it, the store's revision, and what happened since its start.
+    async def open(self, selection: Selection) -> tuple[Stream, int]:
+        """Begin a watch. Return it and the store's revision; what happened since its start comes first.
 
         Raises HistoryCompactedError, EngineUnavailableError.
         """
         self._opening += 1
         try:
             return await self._opened(selection)
+        except AnswerError as error:
+            raise _busy() from error
         finally:
             self._opening -= 1
 
-    async def _opened(self, selection: Selection) -> tuple[Stream, int, list[Any]]:
+    async def _opened(self, selection: Selection) -> tuple[Stream, int]:
         await self._start()
-        stream = Stream(selection)
-        now = await self._context.read(_revision, self.store.shown)
+        stream = Stream(selection, self)
+        now = max(await self._context.read(_revision, self.store.shown), self._reached)
         stream.after = selection.start_revision - 1 if selection.start_revision else now
-        # Invariant: what comes from here on is in the stream's queue; what came before is read from the history.
-        reached = self._reached
-        self._streams.add(stream)
-        if self._follower is None and not self._is_closed:
-            stream.end(EngineUnavailableError(engine="watch", problem="the store is being found again; watch again"))
-        past: list[Any] = []
-        try:
-            if stream.after < reached:
-                events = await self._past(stream, reached)
-                past = selection.shown(events, after=stream.after)
-                stream.after = reached
-        except BaseException:
-            # Why of any kind: a client that goes while its past is read cancels this, and nobody else knows of the stream.
-            self.leave(stream)
-            raise
+        stream.reached = now
+        if stream.after < self._reached:
+            stream.reached = stream.after
+            stream.past = await self._past_of(stream)
+            self._behind.add(stream)
+        else:
+            self._streams.add(stream)
         if self._is_closed:
             stream.end()
-        return stream, now, past
+        elif self._follower is None:
+            stream.end(EngineUnavailableError(engine="watch", problem="the store is being found again; watch again"))
+        return stream, now
 
-    async def _past(self, stream: Stream, reached: int) -> list[Event]:
-        """Return what a new watch has missed. Raises HistoryCompactedError."""
-        look = partial(self._context.run, _history, self.store.shown)
+    # ---- what a watch has missed ----------------------------------------------------------------------------------------
+
+    async def _past_of(self, stream: Stream) -> Watch:
+        """Return where a watch reads what it has missed. Raises HistoryCompactedError."""
+        opening = asyncio.ensure_future(self._context.run(_watch_past, self.store.shown, stream.after))
         try:
-            return await look(stream.after, reached, stream.selection.range)
-        except HistoryCompactedError as error:
-            # Why: clients begin at the revision that they have read, and have that; with what follows nothing is missing.
-            if error.facts["compacted_revision"] != stream.after + 1:
-                raise
-            stream.after += 1
-            return await look(stream.after, reached, stream.selection.range) if stream.after < reached else []
+            stream.after, past = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # Why: a client that goes meanwhile cancels this, and nobody else would close what is opened.
+            opening.add_done_callback(_close_opened)
+            raise
+        return past
+
+    async def read_past(self, stream: Stream, past: Watch) -> list[Any]:
+        """Return the next events that a watch has missed, a part of them; one that has caught up is told with all others.
+
+        Why a part: the history may be longer than memory, and a client slower than it is read.
+        """
+        give_up_at = SYSTEM_CLOCK.monotonic() + _CATCH_UP_SECONDS_MAX
+        before = past.revision
+        try:
+            events: Sequence[Event] = ()
+            while past.revision == before < self._reached and not stream.is_ended:
+                if SYSTEM_CLOCK.monotonic() > give_up_at:
+                    raise EngineUnavailableError(engine=self._context.profile.name, problem="the history did not come")
+                events = await self._context.run(past.poll, _CATCH_UP_POLL_SECONDS)
+        except AnswerError:
+            stream.end(_busy())
+            return []
+        except KeyplanError as error:
+            stream.end(self._told(error, stream))
+            return []
+        shown = stream.told(events, past.revision)
+        # Invariant: what the follower brings from here on is given to the stream; what came before it has read.
+        if past.revision >= self._reached and not stream.is_ended:
+            self._behind.discard(stream)
+            self._streams.add(stream)
+            self._end_past(stream)
+        return shown
+
+    def _end_past(self, stream: Stream) -> None:
+        past, stream.past = stream.past, None
+        if past is not None:
+            asyncio.get_running_loop().run_in_executor(None, _close, past)
 
     def leave(self, stream: Stream) -> None:
         """Forget a watch; one that is not there is no error."""
         self._streams.discard(stream)
+        self._behind.discard(stream)
+        self._end_past(stream)
 
     async def close(self) -> None:
         """End every watch, and those that come."""
         self._is_closed = True
-        for stream in self._streams:
+        for stream in (*self._streams, *self._behind):
             stream.end()
         if self._follower is not None:
             follower, self._follower = self._follower, None
@@ -256,7 +336,7 @@ class Watches:
         """How many watches are open."""
         return sum(hub.watches for hubs in self._hubs.values() for hub in hubs)
 
-    async def open(self, store: CallerStore, selection: Selection) -> tuple[WatchHub, Stream, int, list[Any]]:
+    async def open(self, store: CallerStore, selection: Selection) -> tuple[WatchHub, Stream, int]:
         """Begin a watch as `WatchHub.open` does; return its hub, too. Raises AccessDeniedError."""
         for _ in range(_REACH_ATTEMPTS):
             if not store.is_whole:
@@ -264,13 +344,13 @@ class Watches:
             reach = store.reach()
             hub = await self._hub(store, reach)
             try:
-                stream, now, past = await hub.open(selection)
+                stream, now = await hub.open(selection)
             except BaseException:
                 self._rest(hub)
                 raise
             # Why again: what the hub follows is what could be seen when it began, and all of the selection must be in it.
             if store.reach() is reach:
-                return hub, stream, now, past
+                return hub, stream, now
             self.leave(hub, stream)
         raise EngineUnavailableError(engine="watch", problem="what may be seen changes all the time")
 
@@ -330,18 +410,29 @@ def _revision(engine: Engine) -> int:
         return snapshot.revision
 
 
-def _history(engine: Engine, after: int, up_to: int, key_range: KeyRange) -> list[Event]:
-    """Return the events after one revision up to another. Raises HistoryCompactedError when they are no longer known."""
-    give_up_at = SYSTEM_CLOCK.monotonic() + _CATCH_UP_SECONDS_MAX
-    found: list[Event] = []
-    # Why all keys: only of a watch on all keys is it sure that it comes to reach the revision.
-    watch = engine.watch(ALL_KEYS, after=after)
+def _watch_past(engine: Engine, after: int) -> tuple[int, Watch]:
+    """Return a watch of everything after a revision, and that revision. Raises HistoryCompactedError.
+
+    Why of all keys: only of such a one is it sure that it comes to reach the present revision.
+    """
     try:
-        while watch.revision < up_to:
-            if SYSTEM_CLOCK.monotonic() > give_up_at:
-                raise EngineUnavailableError(engine=engine.profile.name, problem="the history did not come")
-            events = watch.poll(_CATCH_UP_POLL_SECONDS)
-            found += [event for event in events if event.revision <= up_to and event.key in key_range]
-    finally:
+        return after, engine.watch(ALL_KEYS, after=after)
+    except HistoryCompactedError as error:
+        # Why: clients begin at the revision that they have read, and have that; with what follows nothing is missing.
+        if error.facts["compacted_revision"] != after + 1:
+            raise
+        return after + 1, engine.watch(ALL_KEYS, after=after + 1)
+
+
+def _close_opened(opening: "asyncio.Future[tuple[int, Watch]]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        asyncio.get_running_loop().run_in_executor(None, _close, opening.result()[1])
+
+
+def _close(watch: Watch) -> None:
+    with suppress(KeyplanError):  # Why: it ends either way, and nobody reads it any more.
         watch.close()
-    return found
+
+
+def _busy() -> EngineUnavailableError:
+    return EngineUnavailableError(engine="watch", problem="the server has too much to do; watch again")
