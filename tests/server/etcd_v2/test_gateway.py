@@ -13,8 +13,11 @@ import httpx
 import pytest
 
 from keyplan.apps.patroni import Broker, Member, MemberKey
-from keyplan.engine import Commit, Delete, Engine, MemoryEngine, Put, open_engine
+from keyplan.engine import SYSTEM_CLOCK, Commit, Delete, Engine, MemoryEngine, Put, open_engine
 from keyplan.server import Access, Role, Token
+from keyplan.server.etcd_v2.ledger import Ledger
+from keyplan.server.etcd_v2.operations import Operation
+from keyplan.server.etcd_v2.records import Action
 from keyplan.store import Store
 from keyplan.testing.faults import FailingEngine
 from tests.server.etcd_v3.json_client import JsonClient, b64
@@ -105,6 +108,22 @@ def test_changes_of_other_writers_are_events_with_numbers_of_their_own(engine: E
     assert told == [("create", "/a/x", 1), ("create", "/a/y", 2), ("update", "/a/x", 3), ("delete", "/a/y", 4)]
     assert client.index() == before + 4
     assert client.node("/a/x") == {"key": "/a/x", "value": "2", "modifiedIndex": before + 3, "createdIndex": before + 1}
+
+
+def test_a_failure_tells_the_number_of_what_was_counted_with_it(engine: Engine) -> None:
+    """A client that waits from there on would be told of what it has seen."""
+    ledger = Ledger(engine, SYSTEM_CLOCK, history_events=1000)
+    ledger.start(lambda _counted, _is_waiting: None)
+    try:
+        (first,) = ledger.run([Operation(Action.SET, "/a", "1")])
+        engine.commit(Commit((), (Put(b"/b", b"1"),)))
+        done, failed = ledger.run([Operation(Action.SET, "/c", "1"), Operation(Action.DELETE, "/none")])
+        assert [first.index + 2, first.index + 2] == [done.index, failed.index]
+        engine.commit(Commit((), (Put(b"/b", b"2"),)))
+        (failed,) = ledger.run([Operation(Action.DELETE, "/none/below")])
+        assert failed.index == first.index + 3
+    finally:
+        ledger.stop()
 
 
 def test_a_waiting_client_is_told_of_a_change_by_v3(server: GatewayServer, client: Client) -> None:

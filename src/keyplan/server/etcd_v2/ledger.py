@@ -308,12 +308,12 @@ class Ledger:
             )
             may_make: Callable[[str], bool] = _always
             if store is None:
-                tree = Tree(writes, writes.holds_any, state)
+                tree = Tree(writes, writes.holds_any, state, lambda: journal.index)
                 operations_max = self._operations_max - 1  # Why one less: the State.
                 backfill = Backfill(writes, tree, journal, state, self._is_over, operations_max, changes_max)
                 settled, position, is_settled = backfill.settle(pending, up_to=snapshot.revision)
             else:
-                tree = Tree(writes, seen_below(writes.holds_any), state)
+                tree = Tree(writes, seen_below(writes.holds_any), state, lambda: journal.index)
                 settled, position = (state.settled, state.position) if pending else (snapshot.revision, 0)
                 is_settled, may_make = True, partial(has_directory, store.reach())
             done: list[Outcome] = []

@@ -160,12 +160,22 @@ def seen_below(holds_any: Callable[[KeyRange], bool]) -> Callable[[KeyRange], bo
 
 
 class Tree:
-    """Nodes by path. `holds_any` tells whether keys are in a range."""
+    """Nodes by path. `holds_any` tells whether keys are in a range.
 
-    def __init__(self, reading: Reading, holds_any: Callable[[KeyRange], bool], state: State) -> None:
+    `index` gives the number that failures are told with, where more is counted than `state` knows.
+    """
+
+    def __init__(
+        self,
+        reading: Reading,
+        holds_any: Callable[[KeyRange], bool],
+        state: State,
+        index: Callable[[], int] | None = None,
+    ) -> None:
         self._reading = reading
         self._holds_any = holds_any
         self._state = state
+        self._index = index or (lambda: state.index)
 
     def directory(self, path: str) -> Node | None:
         """Return a directory without its children, or None."""
@@ -206,10 +216,10 @@ class Tree:
         for ancestor in ancestors(path):
             node = self.look(ancestor)
             if node is None:
-                raise KeysFailure(Code.KEY_NOT_FOUND, ancestor, self._state.index)
+                raise KeysFailure(Code.KEY_NOT_FOUND, ancestor, self._index())
             if not node.is_directory:
-                raise KeysFailure(Code.NOT_A_DIRECTORY, ancestor, self._state.index)
-        raise KeysFailure(Code.KEY_NOT_FOUND, path, self._state.index)
+                raise KeysFailure(Code.NOT_A_DIRECTORY, ancestor, self._index())
+        raise KeysFailure(Code.KEY_NOT_FOUND, path, self._index())
 
     def is_empty(self, path: str) -> bool:
         """Tell whether nothing is in a directory."""
