@@ -26,15 +26,23 @@ class KeyExpression(NamedTuple):
 
 
 def key_expression(
-    template: Template, variable: Callable[[str], str] = "f_{}".format, *, tag: str = ""
+    template: Template,
+    variable: Callable[[str], str] = "f_{}".format,
+    *,
+    tag: str = "",
+    spelling: Callable[[str, str], str] | None = None,
 ) -> KeyExpression | None:
     """Return the expressions for a template's keys; None when one of its codecs must be called.
 
-    `variable` names the variable that holds a field's value. `tag` tells the globals of several templates apart.
+    `variable` names the variable that holds a field's value. `tag` tells the globals of several templates apart. `spelling`
+    is given what an f-string has between the braces for a value that is not spelled as it is, with the check of that value,
+    and gives what shall stand there.
     """
     if all(isinstance(part, Literal) for part in template.parts):
         return KeyExpression((), repr(template.literal_bytes), {})
-    return _packed_expression(template, variable, tag) if is_struct(template) else _text_expression(template, variable)
+    if is_struct(template):
+        return _packed_expression(template, variable, tag)
+    return _text_expression(template, variable, spelling)
 
 
 def is_struct(template: Template) -> bool:
@@ -62,7 +70,9 @@ def _packed_expression(template: Template, variable: Callable[[str], str], tag: 
     return KeyExpression(tuple(checks), f"pack{tag}({', '.join(packed)})", names)
 
 
-def _text_expression(template: Template, variable: Callable[[str], str]) -> KeyExpression | None:
+def _text_expression(
+    template: Template, variable: Callable[[str], str], spelling: Callable[[str, str], str] | None
+) -> KeyExpression | None:
     if not template.is_text:
         return None
     spelled, checks = "", []
@@ -76,7 +86,8 @@ def _text_expression(template: Template, variable: Callable[[str], str]) -> KeyE
             return None
         names.update(fast.names)
         checks.append(fast.check.format(v=variable(part.name)))
-        spelled += "{" + fast.format.format(v=variable(part.name)) + "}"
+        field = fast.format.format(v=variable(part.name))
+        spelled += "{" + (field if spelling is None or fast.format == "{v}" else spelling(field, checks[-1])) + "}"
     return KeyExpression(tuple(checks), f'f"{spelled}".encode()', names)
 
 

@@ -80,8 +80,9 @@ def compile_record_encoder(
 class _Writing:
     """The lines of one function, as they are written. v0, v1, ... are values; c0, c1, ... say whether a check holds of one.
 
-    A check is done when its value is read, and asked for by each key. What only some records have, because an index has a
-    condition, is read and checked under that condition.
+    A check is done when its value is read, and asked for by each key; s0, s1, ... are values spelled otherwise than they are,
+    a UUID for one, for all keys that they stand in. What only some records have, because an index has a condition, is read and
+    checked under that condition.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class _Writing:
         self._lines: list[str] = []
         self._values: dict[str, str] = {}  # by the expression that reads it
         self._checks: dict[str, str] = {}  # by the check
+        self._spellings: dict[tuple[str, str], str] = {}  # by what an f-string has between its braces, and its check
 
     def function(self, value: str) -> RecordEncoder[Any]:
         self._write_key()
@@ -115,8 +117,12 @@ class _Writing:
         variables = {name: f"v{number}" for number, name in enumerate(names)}
         self._values = {self._key_part(name): variable for name, variable in variables.items()}
         unpacked = "v0 = key" if self._table.key.is_scalar else "".join(f"{v}, " for v in variables.values()) + "= key"
-        expression = key_expression(self._keys.template, variables.__getitem__, tag="_key") if names else None
+        template = self._keys.template
+        expression = (
+            key_expression(template, variables.__getitem__, tag="_key", spelling=self._spelling) if names else None
+        )
         if expression is None:
+            self._forget_spellings(0)
             self._write(0, "raw_key = encode_key(key)", *([unpacked] if names else []))
             return
         self._scope.update(expression.names)
@@ -125,9 +131,11 @@ class _Writing:
         if not self._table.key.is_scalar:
             self._write(1, "if not isinstance(key, tuple): raise TypeError")
         self._write(1, unpacked, *(f"{held} = {check}" for check, held in self._checks.items()))
+        self._write_spellings(1, 0)
         self._write(1, f"raw_key = {expression.raw} if {self._held(expression)} else None")
         self._write(0, "except refusals:")
         self._write(1, "raw_key = None", *(f"{held} = False" for held in self._checks.values()))
+        self._write(1, *(f"{held} = None" for held in self._spellings.values()))
         self._write(0, "if raw_key is None:")
         self._write(1, "raw_key = encode_key(key)", unpacked)
 
@@ -157,11 +165,16 @@ class _Writing:
         }
         fanned = {name: component for name, component in components.items() if component.origin is Origin.EACH}
         variables |= {name: f"i{number}_{name}" for name in fanned}
-        expression = key_expression(index.keys.template, variables.__getitem__, tag=str(number))
+        known = len(self._spellings)
+        spelling = self._known_spelling if spec.when else self._spelling
+        expression = key_expression(index.keys.template, variables.__getitem__, tag=str(number), spelling=spelling)
         if expression is not None:
             self._scope.update(expression.names)
             if not spec.when:
                 self._write_checks([check for check in expression.checks if f"i{number}_" not in check])
+                self._write_spellings(0, known)
+        else:
+            self._forget_spellings(known)
         from_record = [variables[name] for name, component in components.items() if component.origin is Origin.RECORD]
         if from_record:
             self._write(depth, f"if {' and '.join(f'{variable} is not None' for variable in from_record)}:")
@@ -196,6 +209,25 @@ class _Writing:
             if check not in self._checks:
                 held = self._checks[check] = f"c{len(self._checks)}"
                 self._write(0, f"try: {held} = {check}", f"except refusals: {held} = False")
+
+    def _spelling(self, field: str, check: str) -> str:
+        """Return the variable of a spelling, where it is of a value that is read once; else the spelling itself."""
+        if not field.startswith("v"):
+            return field  # Why not kept: it is of an item.
+        return self._spellings.setdefault((field, check), f"s{len(self._spellings)}")
+
+    def _known_spelling(self, field: str, check: str) -> str:
+        return self._spellings.get((field, check), field)
+
+    def _forget_spellings(self, known: int) -> None:
+        """Forget those that have come since there were so many: they are not written."""
+        for spelling in list(self._spellings)[known:]:
+            del self._spellings[spelling]
+
+    def _write_spellings(self, depth: int, known: int) -> None:
+        """Write those that have come since there were so many. Where its check does not hold, one is asked for by no key."""
+        for (field, check), held in list(self._spellings.items())[known:]:
+            self._write(depth, f'{held} = f"{{{field}}}" if {self._checks[check]} else None')
 
     def _held(self, expression: KeyExpression) -> str:
         """The expression's checks, by the variables of those that were done."""
