@@ -1,6 +1,12 @@
-"""A deployment that changes at random, well and badly: what several tests compare two readings of."""
+"""A deployment that changes at random, well and badly: what several tests compare two readings of.
 
-from collections.abc import Callable
+`python -m tests.apps.runm.changing URL` changes a store once for each line that it reads, and prints one when that is done.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import product
 from random import Random
 from typing import Final
@@ -28,7 +34,10 @@ from keyplan.errors import KeyplanError
 from keyplan.layout import BoundTable
 from tests.apps.runm.client import EAST, PROJECT, WEST
 
-__all__ = ["BOUNDS", "KEYS", "NAMES", "OPERATOR", "PARTITIONS", "PROJECTS", "SESSIONS", "TYPES", "UUIDS", "Changing"]
+__all__ = [
+    "BOUNDS", "KEYS", "NAMES", "OPERATOR", "PARTITIONS", "PROJECTS", "SESSIONS", "TYPES", "UUIDS",
+    "Changing", "changing_process",
+]  # fmt: skip
 
 PARTITIONS: Final = (UUID(EAST), UUID(WEST))
 TYPES: Final = ("runm.image", "runm.machine", "runm.provider", "runm.provider_group")
@@ -58,7 +67,8 @@ class Changing:
         self.deployment = Deployment(store)
         ensure_started(self.deployment)
         for uuid, name in zip(PARTITIONS, ("east", "west"), strict=True):
-            self.deployment.runm.partitions.insert(uuid, Partition(uuid, name))
+            if self.deployment.runm.partitions.get(uuid) is None:
+                self.deployment.runm.partitions.insert(uuid, Partition(uuid, name))
 
     def any_object(self, uuid: UUID) -> Object:
         pick = self.random.choice
@@ -152,3 +162,35 @@ class Changing:
             work()
         except (RefusedError, KeyplanError):
             return
+
+
+@contextmanager
+def changing_process(url: str) -> Iterator[Callable[[], None]]:
+    """A process that changes a store; gives what has it do that once, and waits for it."""
+    words = [sys.executable, "-m", __name__, url]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        asked, done = process.stdin, process.stdout
+
+        def change() -> None:
+            asked.write("\n")
+            asked.flush()
+            assert done.readline() == "done\n"
+
+        try:
+            yield change
+        finally:
+            asked.close()
+
+
+def _change_as_asked(url: str) -> None:
+    with keyplan.open(url) as store:
+        changing = Changing(store, Random(3))
+        for _ in sys.stdin:
+            changing.change()
+            print("done", flush=True)
+
+
+if __name__ == "__main__":
+    _change_as_asked(sys.argv[1])

@@ -1,7 +1,9 @@
 """Records as messages of the wire, and messages as records."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from itertools import starmap
+from operator import attrgetter
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 from keyplan.apps.runm.deployment import Stored
@@ -41,6 +43,7 @@ _Property = messages.Property
 _ProviderType = messages.ProviderType
 
 _NOBODYS_UUID = UUID(int=0)
+_ITEM: Final[Callable[[Any], tuple[str, str]]] = attrgetter("key", "value")
 
 
 def partition_message(record: Partition) -> Any:
@@ -80,7 +83,7 @@ def property_messages(properties: Iterable[Property]) -> list[Any]:
 
 def property_records(messages: Iterable[Any]) -> tuple[Property, ...]:
     """The records of Property messages."""
-    return tuple(Property(one.key, one.value) for one in messages)
+    return tuple(starmap(Property, map(_ITEM, messages)))
 
 
 def object_record(message: Any, partition: UUID, uuid: UUID) -> Object:

@@ -24,8 +24,11 @@ Ahead = Callable[[Deployment, Any, UUID | None], Iterable[KeyRef]]
 """Takes a deployment, a request, and the partition that its session most likely names; says what the call will look at."""
 
 
-Short = Callable[[Any, Bounds], bytes | None]
-"""Takes a request and what it may reach; gives the bytes of the answer, or None where the long way has to say it."""
+Short = Callable[[Any, Bounds], Any]
+"""Takes a request and what it may reach; gives the answer's bytes, of a stream those of its messages, or None.
+
+None where the long way has to say it.
+"""
 
 
 class CheckedCall(NamedTuple):

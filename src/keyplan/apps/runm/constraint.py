@@ -12,10 +12,10 @@ from keyplan.apps.runm.records import ObjectType, ObjectTypeScope
 from keyplan.apps.runm.refusal import denied, invalid, missing
 from keyplan.apps.runm.session import Caller
 
-__all__ = ["Constraint", "constraints_of", "digits_of", "range_of_digits"]
+__all__ = ["ITEM", "Constraint", "constraints_of", "digits_of", "range_of_digits"]
 
 _NO_UUID: Final = UUID(int=0)
-_ITEM: Final = attrgetter("key", "value")
+ITEM: Final = attrgetter("key", "value")
 
 
 class _Properties(NamedTuple):
@@ -31,7 +31,7 @@ class _Properties(NamedTuple):
     def hold(self, message: Any) -> bool:
         if self is _ANY_PROPERTIES:
             return True
-        items = set(map(_ITEM, message.properties))
+        items = set(map(ITEM, message.properties))
         if not (
             self.require_items <= items
             and self.forbid_items.isdisjoint(items)

@@ -1,7 +1,8 @@
 """From gRPC to the calls and back: bytes to messages, errors to statuses. Whatever a client sends gets an answer here."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from operator import methodcaller
 from threading import Event
 from typing import Any, Final, NoReturn
 
@@ -48,6 +49,8 @@ _HANDLERS: Final = {
     )
 }
 
+_spelled: Final[Callable[[Any], bytes]] = methodcaller("SerializeToString")
+
 STATUS_CODES: Final[Mapping[int, grpc.StatusCode]] = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -93,12 +96,12 @@ class Dispatcher:
         self._authorizer.require_decidable(handler.declared)
         call = _SpokenCall(service, handler.declared, self.refusals)
         perform = performer(self._deployment, handler)
+        short = _nothing if handler.short is None else handler.short(self._deployment)
         if handler.declared.is_stream:
-            stream = self._streaming(call, perform)
+            stream = self._streaming(call, short, perform)
             return grpc.unary_stream_rpc_method_handler(
                 stream if self._figures is None else _counted_stream(self._figures, call, stream)
             )
-        short = _nothing if handler.short is None else handler.short(self._deployment)
         answer = self._answering(call, short, perform)
         if self._figures is not None:
             answer = _counted_answer(self._figures, call, answer, self._deployment.clock)
@@ -109,16 +112,18 @@ class Dispatcher:
     def _answering(
         self, call: "_SpokenCall", short: Short, perform: Performer
     ) -> Callable[[bytes, grpc.ServicerContext], bytes]:
-        of_anybody, is_change = self._authorizer.of_anybody, call.declared.change is not None
+        of_anybody = self._authorizer.of_anybody
+        is_noted = call.declared.change is not None and self._audit.log is not None
 
         def answer(raw: bytes, context: grpc.ServicerContext) -> bytes:
-            request = message = None
+            request = None
+            message: bytes | None = None
             try:
                 admission = of_anybody or self._admission(call, context)
                 request = call.parsed(raw)
                 if admission.users is not None:
                     self._authorizer.narrow(admission, request)
-                if is_change:
+                if is_noted:
                     asker = _asker_of(admission, request, context)
                     with self._audit.change_here(call.declared, asker, call.arguments_of(request)):
                         made = perform(request, admission.bounds)
@@ -137,7 +142,7 @@ class Dispatcher:
         return answer
 
     def _streaming(
-        self, call: "_SpokenCall", perform: Performer
+        self, call: "_SpokenCall", short: Short, perform: Performer
     ) -> Callable[[bytes, grpc.ServicerContext], Iterator[bytes]]:
         def stream(raw: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
             request = None
@@ -150,20 +155,25 @@ class Dispatcher:
                 request = call.parsed(raw)
                 if admission.users is not None:
                     self._authorizer.narrow(admission, request)
+                found: Iterable[bytes] | None = short(request, admission.bounds)
+                if found is not None and admission is self._authorizer.of_anybody:
+                    yield from found  # Why nothing else: there is nobody whose standing could change.
+                else:
+                    standing = _Standing(admission, admitted, self._deployment.clock)
 
-                standing = _Standing(admission, admitted, self._deployment.clock)
+                    def is_wanted() -> bool:
+                        is_awaited = context.is_active() and not self._closing.is_set()
+                        if is_awaited:
+                            standing.require()
+                        return is_awaited
 
-                def is_wanted() -> bool:
-                    is_awaited = context.is_active() and not self._closing.is_set()
-                    if is_awaited:
-                        standing.require()
-                    return is_awaited
-
-                with self._places.place_of(admission.who) if call.declared.is_endless else nullcontext():
-                    for message in perform(request, admission.bounds, is_wanted):
-                        # Why beside `is_wanted`, which ends a stream that waits: what is left of a long one is not theirs.
-                        standing.require()
-                        yield message.SerializeToString()
+                    with self._places.place_of(admission.who) if call.declared.is_endless else nullcontext():
+                        if found is None:
+                            found = map(_spelled, perform(request, admission.bounds, is_wanted))
+                        for answer in found:
+                            # Why beside `is_wanted`, which ends a stream that waits: what is left of a long one is not theirs.
+                            standing.require()
+                            yield answer
             except Exception as error:  # noqa: BLE001  # Why: as above.
                 call.abort(context, request, error)
             if LOGGER.isEnabledFor(CALL):

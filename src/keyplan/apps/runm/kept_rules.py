@@ -1,5 +1,6 @@
 """The permissions that definitions give, kept while the definitions that they were made of are in the store as they were."""
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from keyplan.apps.runm.definitions import resolved
@@ -9,7 +10,7 @@ from keyplan.apps.runm.read_ahead import Scope, remember
 from keyplan.engine import Fences
 from keyplan.store import NotedState, PinnedState, holds_in
 
-__all__ = ["rules_in"]
+__all__ = ["bytes_of", "rules_in"]
 
 _BYTES_MAX: Final = 20_000
 """Of rules that are kept, with the definitions that they were made of. Why: clients write roles, and thousands are kept."""
@@ -42,6 +43,11 @@ def rules_in(state: State, scope: Scope, reader: Reader) -> PropertyRules:
     return rules
 
 
+def bytes_of(fences: Iterable[tuple[bytes, bytes | None]]) -> int:
+    """Return how many bytes the values of fences have."""
+    return sum(len(value) for _, value in fences if value is not None)
+
+
 def _made(state: State, scope: Scope, reader: Reader) -> PropertyRules:
     found = resolved(state, scope)
     return rules_of(None if found is None else found[1], reader)
@@ -49,4 +55,4 @@ def _made(state: State, scope: Scope, reader: Reader) -> PropertyRules:
 
 def _size(scope: Scope, reader: Reader, fences: Fences) -> int:
     texts = scope.object_type, scope.sub_type, reader.project, *reader.roles
-    return sum(map(len, texts)) + sum(len(value) for _, value in fences if value is not None)
+    return sum(map(len, texts)) + bytes_of(fences)

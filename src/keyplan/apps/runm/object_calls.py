@@ -21,6 +21,7 @@ from keyplan.apps.runm.records import Object, ObjectTypeScope, Property
 from keyplan.apps.runm.refusal import invalid, missing, not_found, property_named
 from keyplan.apps.runm.search import OBJECT_FIELDS, search
 from keyplan.apps.runm.warm_creates import warm_create
+from keyplan.apps.runm.warm_finds import WarmFind
 from keyplan.apps.runm.warm_gets import WarmGetByName, WarmGetByUuid
 from keyplan.apps.runm.wire_table import messages
 from keyplan.errors import InvalidKeyError
@@ -93,7 +94,7 @@ def _ahead_of_search(deployment: Deployment, request: Any, _: UUID | None) -> It
     return (*deployment.ahead.of_partitions(named), *deployment.ahead.of_index_states())
 
 
-@performs(MetadataOperations, ahead=_ahead_of_search)
+@performs(MetadataOperations, ahead=_ahead_of_search, short=WarmFind)
 def object_find(call: CheckedCall) -> Iterator[Any]:
     options = options_of(call.request.options, OBJECT_FIELDS, identity="uuid")
     return search(call.deployment, call.caller, call.state, call.request.any, options)

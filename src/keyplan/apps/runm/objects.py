@@ -1,7 +1,8 @@
 """Objects one by one: made, read and changed with their index entries, each in one guarded commit."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from msgspec import structs
@@ -13,7 +14,7 @@ from keyplan.apps.runm.json_schema import property_check
 from keyplan.apps.runm.kept_rules import rules_in
 from keyplan.apps.runm.permission import PropertyRules, Reader, changed_keys
 from keyplan.apps.runm.read_ahead import Scope, fallbacks_of
-from keyplan.apps.runm.records import Object, ProviderRecord
+from keyplan.apps.runm.records import Object, Property, ProviderRecord
 from keyplan.apps.runm.refusal import RefusedError, already_exists, denied, invalid, missing, not_found, property_named
 from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.start import is_untouched_default
@@ -35,6 +36,7 @@ __all__ = [
     "update",
 ]
 
+_KEY: Final[Callable[[Property], str]] = attrgetter("key")
 _NAME_INDEXES = ("objects_by_name", "objects_by_project_and_name")
 
 
@@ -120,7 +122,7 @@ class CreationTerms(NamedTuple):
 
     def require(self, record: Object) -> None:
         """Raise RefusedError: PERMISSION_DENIED for a property that is not the caller's, INVALID_ARGUMENT by the schema."""
-        self.rules.require_writable([one.key for one in record.properties])
+        self.rules.require_writable(map(_KEY, record.properties))
         _require_fitting(self.schema, record)
 
 

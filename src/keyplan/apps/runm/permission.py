@@ -1,6 +1,6 @@
 """Who may read and write a property: which of a definition's entries holds, and what a reader sees of an object. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping, MutableSequence
+from collections.abc import Iterable, Mapping, MutableSequence
 from typing import Any, Final, NamedTuple
 
 from msgspec import structs
@@ -68,6 +68,11 @@ class PropertyRules:
         """About how many bytes it takes."""
         return sum(_KEY_BYTES + len(key) for keys in (self._hidden, self._fixed) for key in keys)
 
+    @property
+    def hides(self) -> bool:
+        """Whether there is a property that the reader may not read."""
+        return bool(self._hidden)
+
     def visible(self, record: Object) -> Object:
         """Return the object without the properties that the reader may not read.
 
@@ -92,9 +97,9 @@ class PropertyRules:
         """Return the properties that the reader may not read; an update by this reader keeps them."""
         return tuple(one for one in properties if one.key in self._hidden)
 
-    def require_writable(self, keys: Collection[str]) -> None:
+    def require_writable(self, keys: Iterable[str]) -> None:
         """Raise RefusedError, PERMISSION_DENIED, when a key is not the reader's to write."""
-        for key in keys:
+        for key in keys if self._fixed else ():
             if key in self._fixed:
                 raise denied(f"{property_named(key)} may not be written by this project and role.")
 

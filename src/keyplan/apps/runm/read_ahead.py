@@ -58,6 +58,8 @@ class ReadAhead:
         """The pointer to the definition of exactly a scope."""
         self.sessions: dict[Any, Any] = {}
         """What warm_gets.py knows of sessions, which it checks itself."""
+        self.finds: dict[Any, Any] = {}
+        """What warm_finds.py knows of finds, which it checks itself."""
         self.rules: dict[Any, Any] = {}
         """What kept_rules.py has made of definitions, which it checks itself."""
         self.creators: dict[Any, Any] = {}

@@ -5,6 +5,7 @@ Bytes that are not the one spelling of an object go by its record, which says wh
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -18,11 +19,12 @@ from keyplan.apps.runm.wire_table import messages
 from keyplan.errors import CorruptionError
 from keyplan.store import PinnedState, entries_in
 
-__all__ = ["object_messages", "whole_object"]
+__all__ = ["is_spelled", "object_messages", "spelled_generation", "whole_object"]
 
 _Object: Final = messages.Object
 
-_is_spelled: Final = re.compile(r"[0-9a-f]{32}").fullmatch
+is_spelled: Final = re.compile(r"[0-9a-f]{32}").fullmatch
+"""Whether a text is the one spelling of a UUID."""
 
 
 def object_messages(deployment: Deployment, state: State, uuids: Sequence[UUID]) -> Iterator[Any]:
@@ -33,7 +35,7 @@ def object_messages(deployment: Deployment, state: State, uuids: Sequence[UUID])
         if entry is None:
             continue
         message = whole_object(entry.value)
-        if message is not None and message.uuid == uuid.hex and _is_spelled(message.partition):
+        if message is not None and message.uuid == uuid.hex and is_spelled(message.partition):
             message.generation = generation_of(entry.version, entry.mod_revision)
         else:
             message = _by_record(state, uuid)
@@ -42,13 +44,21 @@ def object_messages(deployment: Deployment, state: State, uuids: Sequence[UUID])
 
 
 def whole_object(raw_value: bytes) -> Any:
-    """Return the message that these bytes are the one spelling of; None for others."""
+    """Return the message that these bytes are the one spelling of; None for others, and for those that have a generation."""
     try:
         message = _Object.FromString(raw_value)
     except DecodeError:
         return None
     message.DiscardUnknownFields()
-    return message if message.SerializeToString() == raw_value else None
+    # Why no generation: it is never stored, and an answer has that of the entry.
+    return None if message.generation or message.SerializeToString() != raw_value else message
+
+
+@lru_cache(1_024)
+def spelled_generation(generation: int) -> bytes:
+    """Return what an object's stored bytes are followed by in its answer. Invariant: its number is the last of the fields."""
+    raw: bytes = _Object(generation=generation).SerializeToString()
+    return raw
 
 
 def _by_record(state: State, uuid: UUID) -> Any:

@@ -24,13 +24,15 @@ from keyplan.apps.runm.shown import object_messages
 from keyplan.apps.runm.sources import EVERYTHING, Source, sources_of
 from keyplan.errors import CorruptionError, IndexNotReadyError
 
-__all__ = ["WANTED_MAX", "candidates", "in_order", "loaded", "walked"]
+__all__ = ["BATCH_MIN", "TURN", "WANTED_MAX", "candidates", "in_order", "loaded", "walked"]
 
-_TURN: Final = 128
+TURN: Final = 128
 """Candidates taken in the first turn from a source that has to be read to its end, where no number of objects is wanted."""
 
 _TURN_MAX: Final = 1_024
-_BATCH_MIN: Final = 16
+BATCH_MIN: Final = 16
+"""Candidates taken at least where a number of objects is wanted: some of them may not fit."""
+
 _NO_SOURCE: Final = (IndexNotReadyError, CorruptionError)
 """Why an index is no source: it may not be read, or an entry of it cannot. The objects are one all the same."""
 
@@ -60,7 +62,7 @@ def walked(
 
 def candidates(state: State, constraint: Constraint) -> list[UUID]:
     """Return all that may fit: what the source holds that has the fewest."""
-    gathered = [_Gathering(source, state, None, _TURN) for source in sources_of(constraint)]
+    gathered = [_Gathering(source, state, None, TURN) for source in sources_of(constraint)]
     while gathered:
         for one in list(gathered):
             try:
@@ -86,7 +88,7 @@ def loaded(
 
     A slow reader so holds no snapshot; an object that was changed meanwhile is judged, and given, as it is then.
     """
-    size = min(max(size, _BATCH_MIN), WANTED_MAX)
+    size = min(max(size, BATCH_MIN), WANTED_MAX)
     first = _fitting(deployment, state, caller, uuids[:size], constraints)
     return chain(first, _loaded_later(deployment, caller, uuids[size:], constraints, size))
 
@@ -134,7 +136,7 @@ class _Walking:
         self._state = state
         self._uuids = source.uuids(state.runm, after)
         self._wanted = wanted
-        self._size = max(wanted, _BATCH_MIN)
+        self._size = max(wanted, BATCH_MIN)
 
     @property
     def is_done(self) -> bool:
@@ -157,7 +159,7 @@ def _walked(
     racers: list[_Gathering | _Walking] = [
         _Walking(source, state, after, wanted)
         if source.is_ordered
-        else _Gathering(source, state, after, max(wanted, _BATCH_MIN))
+        else _Gathering(source, state, after, max(wanted, BATCH_MIN))
         for source in (*sources_of(constraint), EVERYTHING)
     ]
     while True:

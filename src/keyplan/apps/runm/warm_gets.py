@@ -6,7 +6,7 @@ same, so is what follows. The object goes from stored bytes to the answer's with
 expected is left to the long way, which has the errors: so this one raises none, and answers nothing that the other would not.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from keyplan.apps.runm.bounds import UNBOUNDED, Bounds
 from keyplan.apps.runm.calls import GivenCall
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, generation_of
 from keyplan.apps.runm.identity import parsed_uuid, spelled_project
+from keyplan.apps.runm.kept_rules import bytes_of
 from keyplan.apps.runm.layout import ObjectName, PartitionObjectName
 from keyplan.apps.runm.objects import RulesByScope
 from keyplan.apps.runm.permission import PropertyRules
@@ -21,7 +22,7 @@ from keyplan.apps.runm.read_ahead import remember
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
 from keyplan.apps.runm.refusal import RefusedError
 from keyplan.apps.runm.session import Caller
-from keyplan.apps.runm.shown import whole_object
+from keyplan.apps.runm.shown import spelled_generation, whole_object
 from keyplan.engine import Entry, Fences, Snapshot
 from keyplan.errors import CorruptionError, InvalidKeyError
 from keyplan.layout import BoundIndex
@@ -95,7 +96,7 @@ class _WarmGet:
         if fences is None:
             return None
         session = _Session(caller, fences, {})
-        if _bytes_of(fences) <= _FENCE_BYTES_MAX:
+        if bytes_of(fences) <= _FENCE_BYTES_MAX:
             remember(self._sessions, _spelled(request, bounds), session)
         return session
 
@@ -123,8 +124,11 @@ class _WarmGet:
             rules = self._rules_of(spelled, session, record, noted or self._noted(snapshot))
             if rules is None:
                 return None
+        generation = entry.version or generation_of(0, entry.mod_revision)
+        if not rules.hides:
+            return entry.value + spelled_generation(generation)
         rules.hide(message.properties)
-        message.generation = generation_of(entry.version, entry.mod_revision)
+        message.generation = generation
         answer: bytes = message.SerializeToString()
         return answer
 
@@ -148,10 +152,10 @@ class _WarmGet:
         more = noted.fences()
         if more is None:
             return None
-        if _bytes_of(more) > _FENCE_BYTES_MAX:
+        if bytes_of(more) > _FENCE_BYTES_MAX:
             return rules
         fences = dict((*session.fences, *more))
-        if len(fences) > _FENCES_MAX or _bytes_of(fences.items()) > _FENCE_BYTES_MAX:
+        if len(fences) > _FENCES_MAX or bytes_of(fences.items()) > _FENCE_BYTES_MAX:
             self._sessions.pop(spelled, None)
             return rules
         if len(fences) > len(session.fences):
@@ -218,10 +222,6 @@ class WarmGetByName(_WarmGet):
             key = ObjectName(caller.partition, kind.code, project, request.name)
             return self._indexes["objects_by_project_and_name"], key
         return self._indexes["objects_by_name"], PartitionObjectName(caller.partition, kind.code, request.name)
-
-
-def _bytes_of(fences: Iterable[tuple[bytes, bytes | None]]) -> int:
-    return sum(len(value) for _, value in fences if value is not None)
 
 
 def _spelled(request: Any, bounds: Bounds) -> object:
