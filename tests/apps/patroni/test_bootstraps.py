@@ -1,5 +1,6 @@
 """A bootstrap that hangs is told of, cancelled and begun again; what comes nearer is waited for, and what does not is not."""
 
+from itertools import cycle
 from threading import Timer
 
 import pytest
@@ -116,6 +117,30 @@ def test_a_bootstrap_that_somebody_is_at_is_left_alone(cluster: PaperCluster, st
     assert hung(cluster) == []
 
 
+def test_a_bootstrap_whose_node_is_at_work_as_its_cell_says_is_left_alone(cluster: PaperCluster) -> None:
+    """Its gateway is away: what its member says is of before, until its lease ends."""
+    place = OrderKey("cell-b", "b")
+    cluster.broker.reports.put(place, NodeReport(instance="f1", state="running"), lease=cluster.lease)
+    cluster.waits = Waits(step_seconds_max=0.2, look_seconds=0.01, hang_seconds=0.05)
+    assert provisioned(cluster).status == "failed"
+    assert (cluster.broker.initializations.get("f1"), hung(cluster)) == ("", [])
+    # Its PostgreSQL does not run yet: its data grow.
+    sizes = list(range(1, 31))
+
+    def grow() -> None:
+        if not sizes:
+            come_to_be(cluster)
+            return
+        report = NodeReport(instance="f1", data_bytes=sizes.pop(0))
+        cluster.broker.reports.put(place, report, lease=cluster.lease)
+
+    cluster.on_pause = grow
+    cluster.waits = Waits(step_seconds_max=0.5, look_seconds=0.01, hang_seconds=0.2)
+    ended = provisioned(cluster)
+    assert (ended.status, [step.kind for step in ended.steps]) == ("success", ["wait_members"])
+    assert cluster.broker.initializations.get("f1") == ""
+
+
 def test_a_cluster_that_was_led_once_and_one_whose_nodes_do_not_reach_the_store_hang_in_no_bootstrap(
     cluster: PaperCluster,
 ) -> None:
@@ -189,6 +214,35 @@ def test_a_node_that_dies_with_its_cell_while_its_cluster_is_made_is_replaced() 
     assert cluster.broker.orders.require(OrderKey("cell-c", "c")).remove
     assert cluster.removed() == ["c"]
     assert sorted(cell for _, cell in cluster.broker.nodes.list("f1")) == ["cell-a", "cell-b", "cell-d"]
+
+
+def test_a_node_that_ends_by_itself_beside_another_leader_is_made_anew() -> None:
+    """Two nodes have begun a cluster each, as where a gateway was away in initdb: one of them belongs to no cluster now."""
+    cluster = PaperCluster()
+    cluster.waits = Waits(step_seconds_max=5, look_seconds=0.01, hang_seconds=0.05)
+    for cell in ("cell-a", "cell-b", "cell-c"):
+        cluster.broker.cells.put(cell, Cell(), lease=cluster.lease)
+    cluster.broker.members.delete(MemberKey("f1", "c"))
+    states, there = cycle(["starting", "failed"]), {"c"}
+
+    def end_again() -> None:
+        for key, order in list(cluster.broker.orders.list()):
+            if order.remove:
+                there.discard(key.node)
+                cluster.broker.orders.delete(key)
+                cluster.broker.reports.delete(key)
+            elif not cluster.broker.reports.exists(key):
+                cluster.broker.reports.put(key, NodeReport(instance="f1"), lease=cluster.lease)
+                cluster.follow(key.node, 3)
+        for name in there:
+            report = NodeReport(instance="f1", state=next(states), message="Patroni ends by itself")
+            cluster.broker.reports.put(OrderKey(f"cell-{name}", name), report, lease=cluster.lease)
+
+    cluster.on_pause = end_again
+    ended = provisioned(cluster)
+    assert (ended.status, ended.message) == ("success", "done")
+    assert [step.kind for step in ended.steps] == ["remove", "add", "wait_members"]
+    assert cluster.removed() == ["c"]
 
 
 def test_a_node_whose_cell_is_away_and_that_follows_is_not_replaced() -> None:

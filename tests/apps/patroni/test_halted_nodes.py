@@ -70,6 +70,11 @@ def test_why_a_node_ended_by_itself_is_told_before_its_log_goes_with_it(agents: 
     ]
     log.write_text("\n".join(lines))
     assert node.last_failure() == "FATAL:  recovery ended"
+    # Why this one of Patroni's: PostgreSQL was told to end by it, and its own last word says that alone.
+    log.write_text(
+        "\n".join([*lines, "2026-11-24 CRITICAL: system ID mismatch, node n1 belongs to a different cluster: 1 != 2"])
+    )
+    assert node.last_failure() == "CRITICAL: system ID mismatch, node n1 belongs to a different cluster: 1 != 2"
     log.unlink()
     assert node.last_failure() == ""
 

@@ -32,6 +32,7 @@ from keyplan.apps.patroni.backups.records import (
     Repository,
     Verification,
 )
+from keyplan.apps.patroni.catalog import NODES_MAX
 from keyplan.apps.patroni.metrics import OWN_FIGURES_MAX, ClusterFigures, OperationMeters
 from keyplan.apps.patroni.ports import PortRange
 from keyplan.engine import SYSTEM_CLOCK, MemoryEngine
@@ -137,6 +138,18 @@ def test_so_many_clusters_have_figures_of_their_own_and_the_others_are_counted()
         found = told(store)
         own = [name for name in found if name.startswith("keyplan_patroni_cluster_has_leader")]
         assert (len(own), found["keyplan_patroni_clusters_without_own_figures"]) == (OWN_FIGURES_MAX, 2)
+
+
+def test_so_many_members_of_a_cluster_have_figures_of_their_own() -> None:
+    with open_store("memory:") as store, store.lease(600, keep_alive=False) as lease:
+        broker = Broker(store)
+        broker.leaders.put("f1", "m000", lease=lease)
+        for number in range(NODES_MAX + 5):
+            broker.members.put(
+                MemberKey("f1", f"m{number:03}"), Member(role="replica", state="running", xlog_location=7), lease=lease
+            )
+        own = [name for name in told(store) if name.startswith("keyplan_patroni_member_lag_bytes")]
+        assert len(own) == NODES_MAX
 
 
 def test_operations_are_counted_and_timed_as_they_end() -> None:

@@ -5,12 +5,14 @@ between, as when its gateway dies, the key stays, and the others wait for ever. 
 runs already: as a standby of nobody, which it was made by Patroni while the gateway was away.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-from keyplan.apps.patroni.layout import Broker, MemberKey
+from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey
 from keyplan.apps.patroni.operation_progress import OperationProgress, StepFailedError
-from keyplan.apps.patroni.records import Operation, Step
+from keyplan.apps.patroni.readable import readable_of
+from keyplan.apps.patroni.records import NodeReport, Operation, Step
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.layout import Damaged
 
@@ -27,12 +29,14 @@ _RUNNING: Final = "running"
 class HungBootstrap(NamedTuple):
     """A bootstrap that nobody goes on with: what `initialize` holds, empty or an identifier; and whose nodes do what.
 
-    `unfinished` are members whose PostgreSQL runs with data that were never completed. They have to be made anew.
+    `unfinished` are members whose PostgreSQL runs with data that were never completed. They have to be made anew. `data_bytes`
+    are how large the data of those that wait are, as their cells say: it is another one when they grow.
     """
 
     held: str
     waiting: tuple[str, ...]
     unfinished: tuple[str, ...]
+    data_bytes: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
@@ -61,18 +65,25 @@ def hung_bootstrap(broker: Broker, instance: str) -> HungBootstrap | None:
     is_restored = state is not None and (bool(state.restore) or state.recovery is not None)
     waiting: list[str] = []
     unfinished: list[str] = []
+    data_bytes: list[int] = []
     for row in broker.members.rows(instance):
         if isinstance(row, Damaged):
             return None
         if row.record.state in _WAITING:
+            report = _report_of(broker, NodeKey(*row.key))
+            if report is not None and report.state == _RUNNING:
+                # Trap: members write through a gateway, which may be away; what they say is of before, until their leases end.
+                return None
             waiting.append(row.key.member)
+            data_bytes.append(report.data_bytes if report is not None else 0)
         elif row.record.state == _RUNNING and not row.record.is_primary and not is_restored:
             unfinished.append(row.key.member)
         else:
             return None
     if not waiting and not unfinished:
         return None
-    return HungBootstrap(broker.initializations.require(instance), tuple(waiting), tuple(unfinished))
+    held = broker.initializations.require(instance)
+    return HungBootstrap(held, tuple(waiting), tuple(unfinished), tuple(data_bytes))
 
 
 def take_initialize_away(broker: Broker, instance: str, held: str) -> bool:
@@ -81,6 +92,28 @@ def take_initialize_away(broker: Broker, instance: str, held: str) -> bool:
         return False
     broker.initializations.delete(instance)
     return True
+
+
+def _report_of(broker: Broker, key: NodeKey) -> NodeReport | None:
+    """Return what the cell says of a node; None where no cell of ours has it, or says nothing."""
+    cell = broker.nodes.get(key) or broker.node_intents.get(key)
+    return readable_of(broker.reports, OrderKey(cell, key.node)) if cell is not None else None
+
+
+def _ending_nodes(broker: Broker, instance: str) -> dict[str, bool]:
+    """Return the nodes beside a leader that run no PostgreSQL, and of each whether Patroni has ended by itself again just now.
+
+    As one that has begun a cluster of its own: it is no member of the other one, and Patroni says so and ends.
+    """
+    leader = broker.leaders.get(instance)
+    if leader is None:
+        return {}
+    reports = {key.node: _report_of(broker, key) for key, _ in broker.nodes.list(instance) if key.node != leader}
+    return {
+        node: report.state == "failed"
+        for node, report in reports.items()
+        if report is not None and report.state in {"failed", "starting"}
+    }
 
 
 def _dead_nodes(broker: Broker, instance: str) -> tuple[str, ...]:
@@ -108,6 +141,7 @@ class BootstrapWatch:
         self._since = 0.0
         self._dead: tuple[str, ...] = ()
         self._dead_since = 0.0
+        self._ending_since: dict[str, float] = {}
 
     def look(self) -> str:
         """Return that a bootstrap hangs, in words; empty where none does.
@@ -134,25 +168,30 @@ class BootstrapWatch:
         return True
 
     def has_replaced(self) -> bool:
-        """Put steps before this one that replace nodes which died with their cells; return whether it did.
+        """Put steps before this one that replace nodes which died with their cells or end by themselves; return whether it did.
 
-        Only where somebody else leads, and where neither the cell nor the member has been there for a while. Raises
-        SupersededError.
+        Only where somebody else leads, and where it has been so for a while. Raises SupersededError.
         """
+        now, hang_seconds = SYSTEM_CLOCK.monotonic(), self._progress.waits.hang_seconds
         with self._progress.store.snapshot() as state:
-            found = _dead_nodes(Broker(state), self._progress.instance)
-        if found != self._dead:
-            self._dead, self._dead_since = found, SYSTEM_CLOCK.monotonic()
-        waited = SYSTEM_CLOCK.monotonic() - self._dead_since
-        return bool(found) and waited >= self._progress.waits.hang_seconds and self._progress.commit(self._replace)
+            dead = _dead_nodes(Broker(state), self._progress.instance)
+            ending = _ending_nodes(Broker(state), self._progress.instance)
+        if dead != self._dead:
+            self._dead, self._dead_since = dead, now
+        # Why since the first time: between two ends it starts, each time for a while.
+        since = {node: self._ending_since.get(node, now) for node, has_ended in ending.items() if has_ended}
+        self._ending_since = {node: at for node, at in self._ending_since.items() if node in ending} | since
+        found = [*dead] if now - self._dead_since >= hang_seconds else []
+        found += [node for node, at in since.items() if now - at >= hang_seconds and node not in found]
+        return bool(found) and self._progress.commit(lambda broker, operation: self._replace(broker, operation, found))
 
-    def _replace(self, broker: Broker, operation: Operation) -> bool:
+    def _replace(self, broker: Broker, operation: Operation, nodes: Sequence[str]) -> bool:
         at = operation.completed_steps
         if operation.steps[at].tries >= BOOTSTRAPS_MAX - 1:
             return False
         operation.steps[at].tries += 1
-        removed = [Step(kind="remove", node=name) for name in self._dead]
-        operation.steps[at:at] = [*removed, *(Step(kind="add", node=str(uuid4())) for _ in self._dead)]
+        removed = [Step(kind="remove", node=name) for name in nodes]
+        operation.steps[at:at] = [*removed, *(Step(kind="add", node=str(uuid4())) for _ in nodes)]
         broker.operations.put(self._progress.instance, operation)
         return True
 

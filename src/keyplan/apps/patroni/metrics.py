@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from keyplan.apps.patroni.actions import ActionKind
 from keyplan.apps.patroni.backups.plans import BACKUP_OPERATIONS
+from keyplan.apps.patroni.catalog import NODES_MAX
 from keyplan.apps.patroni.clusters import RUNNING, ClusterView, clusters
 from keyplan.apps.patroni.event_records import EventKind
 from keyplan.apps.patroni.layout import Broker
@@ -141,7 +142,8 @@ def _of_each_cluster(broker: Broker, views: list[ClusterView]) -> Iterator[Metri
         has_leader.add_metric((view.instance,), float(bool(view.leader)))
         for key in broker.events.keys(view.instance, limit=1, reverse=True):
             event.add_metric((view.instance,), key.at / 1e9)
-        for node in view.nodes:
+        # Why bounded: whoever has the cluster's token writes as many members as they like.
+        for node in view.nodes[:NODES_MAX]:
             if node.name == view.leader and node.timeline is not None:
                 timeline.add_metric((view.instance,), node.timeline)
             if node.lag_bytes is not None:

@@ -64,7 +64,7 @@ _LOOK_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _POSTMASTER_BYTES_MAX: Final = 4_096
 """Why: eight lines, of which one is a path."""
 
-_FAILURE: Final = re.compile(r"(?:FATAL|PANIC):  ?[^\x00-\x1f\x7f-\x9f]+")
+_FAILURE: Final = re.compile(r"(?:(?:FATAL|PANIC):  ?|CRITICAL: system ID mismatch)[^\x00-\x1f\x7f-\x9f]+")
 """Why no other lines: what a statement said may hold a secret, and who has the cluster may have it log anything."""
 _FAILURE_MAX: Final = 300
 _LOG_BYTES_MAX: Final = 16_384
