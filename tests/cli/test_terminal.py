@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from keyplan.cli import print_grid, with_progress
+from keyplan.cli import print_grid, progress_bar, with_progress
 from keyplan.cli.output import printable
 from keyplan.engine import SYSTEM_CLOCK
 from tests.cli.conftest import Keyplan
@@ -107,6 +107,27 @@ def test_long_work_shows_a_bar_and_passes_every_item_on_once(monkeypatch: pytest
     assert list(with_progress(range(5), total=5, title="counting racks")) == [0, 1, 2, 3, 4]
     assert "counting racks" in screen.getvalue()
     assert re.search(r"\b[\d,]+/s", screen.getvalue())
+
+
+@pytest.mark.parametrize("title", ["2 of 3: [/x].root", "\x1b[2J"])
+def test_a_bar_says_how_fast_each_part_of_the_work_is_and_how_long_it_takes(
+    monkeypatch: pytest.MonkeyPatch, title: str
+) -> None:
+    screen = Terminal()
+    times = [0.0]
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr("rich.console.monotonic", lambda: times[0])
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    with progress_bar(title) as report:
+        for total, each in ((1_000, 500), (40_000, 10_000)):
+            report(0, total)
+            for done in range(each, total, each):
+                times[0] += 100
+                report(done, total)
+    last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue()).split()
+    assert last[-3:] == ["30000/40000", "100/s", "0:01:40"]
+    assert printable(title).split()[-1] in last
 
 
 def test_a_pipe_sees_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain, islice
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -220,7 +221,7 @@ class Bar:
 def progress_bar(title: str, total: Callable[[], int] | None = None) -> Iterator[Bar]:
     """Yield what is called with how far the work is. `total` is called only where somebody sees the bar.
 
-    The bar says how much is done, how fast, and how long the rest takes.
+    The bar says how much is done, how fast, and how long the rest takes; of work whose parts begin with 0, of each.
     """
     if not sys.stderr.isatty():
         yield Bar()
@@ -230,16 +231,23 @@ def progress_bar(title: str, total: Callable[[], int] | None = None) -> Iterator
     from rich.console import Console  # noqa: PLC0415
 
     columns = (
-        *(progress.TextColumn("{task.description}"), progress.BarColumn()),
+        # Why no markup: a file may be called "[red]".
+        *(progress.TextColumn("{task.description}", markup=False), progress.BarColumn()),
         *(progress.MofNCompleteColumn(), progress.TextColumn("{task.fields[rate]}"), progress.TimeRemainingColumn()),
     )
-    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(title, total=None if total is None else total(), rate="")
+    # Why from the beginning: a part of the work may take longer than the half minute that rich looks back.
+    bar = progress.Progress(*columns, console=Console(stderr=True), transient=True, speed_estimate_period=inf)
+    with bar as shown:
+        task = shown.add_task(printable(title), total=None if total is None else total(), rate="")
+        shown.advance(
+            task, 0
+        )  # Why: rich takes a speed from one report to the next, and the first work is behind no other.
 
         def update(done: int, total: int | None) -> None:
             if done < shown.tasks[task].completed:
                 # Why: the next part of the work begins, whose speed is its own.
                 shown.reset(task)
+                shown.advance(task, 0)
             seconds = shown.tasks[task].elapsed
             rate = f"{done / seconds:,.0f}/s" if done and seconds else ""
             shown.update(task, completed=done, total=total, rate=rate)

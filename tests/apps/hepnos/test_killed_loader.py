@@ -20,7 +20,7 @@ url, path, parts = sys.argv[1], sys.argv[2], int(sys.argv[3])
 told = []
 
 def die(done, total):
-    told.append(done)
+    told.append(done)  # 0 before the first part
     if len(told) == parts:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -37,7 +37,7 @@ def test_a_loader_that_is_killed_and_begun_again_ends_in_the_rows_of_the_file(tm
         file["t/evt"], file["t/n"] = event, np.arange(1_000, dtype="f8")
     codes = [
         subprocess.run([sys.executable, "-c", LOADER, url, str(path), parts], check=False).returncode
-        for parts in ("2", "4", "0")
+        for parts in ("3", "5", "0")
     ]
     assert codes == [-9, -9, 0]
     with hepnos.open(url, create=False) as store:
@@ -46,3 +46,14 @@ def test_a_loader_that_is_killed_and_begun_again_ends_in_the_rows_of_the_file(tm
         assert dataset.events().to_numpy()["event"].tolist() == sorted(set(event.tolist()))
         expected = np.argsort(event, kind="stable").astype("f8")
         assert table.rows["n"].tolist() == expected.tolist()
+
+
+def test_each_table_of_a_file_tells_when_it_begins_and_how_far_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "x_r1_s1.h5"
+    with h5py.File(path, "w") as file:
+        for table, rows in (("a", 3), ("b", 2)):
+            file[f"{table}/evt"] = np.arange(rows)
+    told: list[tuple[int, int]] = []
+    with hepnos.open("memory:") as store:
+        hepnos.load_hdf5(store.root.ensure("d"), path, progress=lambda done, total: told.append((done, total)))
+    assert told == [(0, 3), (3, 3), (0, 2), (2, 2)]

@@ -35,7 +35,7 @@ _COMPARED_AT_ONCE: Final = 1_000
 _NAMES: Final = ("run", "subrun", "event")
 
 Progress = Callable[[int, int], None]
-"""Told how many rows of a table are done, and how many there are."""
+"""Told how many rows of a table are done, and how many there are; 0 when the table begins."""
 
 
 class Rows(NamedTuple):
@@ -118,6 +118,8 @@ def load_source(
         problem = f"event {run} {subrun} {event} stands in several entries, whose lists cannot be told apart"
         raise InvalidInputError(source=source.name, problem=problem)
     done = created = products = 0
+    if progress is not None:
+        progress(0, source.entries)
     for begin, end, is_chosen in blocks.groups(max(1, GROUP_BYTES // max(1, source.entry_bytes))):
         own = [column[begin:end][is_chosen] for column in columns]
         created += create_items(dataset, *own).events
