@@ -26,6 +26,7 @@ from keyplan.apps.patroni.node_host import Host
 from keyplan.apps.patroni.node_ports import PortRange
 from keyplan.apps.patroni.node_process import Node, found_nodes
 from keyplan.apps.patroni.node_users import InstanceUsers, owners_of_homes
+from keyplan.apps.patroni.node_wakeup import NodeWakeup
 from keyplan.apps.patroni.records import Cell, NodeOrder, NodeReport
 from keyplan.apps.patroni.registrar import CELL_LEASE_SECONDS, Registrar
 from keyplan.apps.patroni.store_memory import StoreMemory
@@ -89,6 +90,7 @@ class CellAgent:
         self._lock = -1
         self._tasks = NodeTasks(store, settings.name, clock)
         self._certificate: ServedCertificate | None = None
+        self._wakeup = NodeWakeup(clock)
         self._memory = StoreMemory(store, settings.folder / "store.json", clock)
         self._registrar = Registrar(
             store,
@@ -150,6 +152,7 @@ class CellAgent:
     def run(self, stop: Event) -> None:
         """Follow the store until `stop` is set. A store that cannot be reached leaves every node as it is."""
         while not stop.is_set():
+            self._wakeup.look([node.plan for node in self._nodes.values() if node.process is not None])
             try:
                 self.step(_POLL_SECONDS)
             except LeaseNotFoundError:

@@ -105,13 +105,18 @@ class NodePlan(Struct, kw_only=True):
         """The `host:port` of its PostgreSQL."""
         return _place(self.address, self.port)
 
+    @property
+    def rest_place(self) -> str:
+        """The `host:port` of its Patroni's REST API."""
+        return _place(self.address, self.rest_port)
+
     def __repr__(self) -> str:
         return f"NodePlan(instance={self.instance!r}, node={self.node!r}, port={self.port})"
 
 
 def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict[str, Any]:
     """Return what Patroni reads for this node. `home` is the folder that PostgreSQL may write to; certificates lie above it."""
-    rest, address = _place(plan.address, plan.rest_port), plan.place
+    rest, address = plan.rest_place, plan.place
     store: dict[str, Any] = {"hosts": plan.gateway.hosts}
     if gateway_password := plan.gateway.password.reveal():
         name = plan.gateway.username or "cell"
