@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -13,9 +14,10 @@ from tests.apps.patroni.campaign.hosts import CENTRE, Host
 from tests.apps.patroni.campaign.parts import Part
 from tests.apps.patroni.campaign.site import TTL_SECONDS, Node, Site
 from tests.apps.patroni.campaign.wall_clock import why_no_clock
+from tests.apps.patroni.campaign.writers import write_bulk
 from tests.processes import children_of
 
-__all__ = ["FAULTS", "Fault", "chosen_faults", "switched_to"]
+__all__ = ["FAULTS", "Fault", "chosen_faults", "end_patroni", "switched_to"]
 
 LONGER_THAN_TTL: Final = TTL_SECONDS + 6.0
 _SWITCHES_MAX: Final = 4
@@ -49,7 +51,7 @@ def _kill_postgresql(_site: Site, node: Node, _draw: random.Random) -> Iterator[
 
 @contextmanager
 def _kill_patroni(_site: Site, node: Node, _draw: random.Random) -> Iterator[None]:
-    _send(node.pid("patroni"), signal.SIGKILL)
+    end_patroni(node)
     yield
 
 
@@ -171,6 +173,19 @@ def _lose_behind(site: Site, node: Node, draw: random.Random) -> Iterator[None]:
 
 
 @contextmanager
+def _lose_too_far_behind(site: Site, node: Node, draw: random.Random) -> Iterator[None]:
+    """A leader is lost whose replicas lack more than the lag bound allows: none of them may take its place."""
+    with node.host.cut_from(_others(site, node.host)):
+        writing = threading.Thread(target=write_bulk, args=(site.uri,), daemon=True)
+        writing.start()
+        # Why so long: what the leader has written must stand in the store before it is lost.
+        _pass(site, 8)
+        with _lose_machine(site, node, draw):
+            yield
+        writing.join(60)
+
+
+@contextmanager
 def _set_clock(site: Site, _node: Node, draw: random.Random) -> Iterator[None]:
     """The first machine's; who leads there is for `switched_to`."""
     assert site.clock is not None
@@ -179,6 +194,8 @@ def _set_clock(site: Site, _node: Node, draw: random.Random) -> Iterator[None]:
         yield
     finally:
         site.clock.set(0)
+    # Why: that it is set right is one more step, of which nothing may come before the TTL is over.
+    _pass(site, LONGER_THAN_TTL)
 
 
 # ---- all -------------------------------------------------------------------------------------------------------------------
@@ -190,6 +207,7 @@ FAULTS: Final = (
     Fault("lose the machine", "leader", LONGER_THAN_TTL, _lose_machine),
     Fault("lose the machine", "replica", LONGER_THAN_TTL, _lose_machine),
     Fault("replicas fall behind, lose the machine", "leader", LONGER_THAN_TTL, _lose_behind),
+    Fault("replicas fall too far behind, lose the machine", "leader", LONGER_THAN_TTL, _lose_too_far_behind),
     Fault("kill the store", "centre", 3, _kill_store),
     Fault("kill the broker", "centre", 2, _kill_broker),
     Fault("kill the router", "centre", 3, _kill_router),
@@ -226,6 +244,11 @@ def switched_to(site: Site, fault: Fault, draw: random.Random) -> Node:
     if fault.target == "replica":
         return draw.choice([node for node in site.nodes() if node.name != leader.name])
     return leader
+
+
+def end_patroni(node: Node) -> None:
+    """End Patroni of a node; PostgreSQL goes on."""
+    _send(node.pid("patroni"), signal.SIGKILL)
 
 
 def _first_as(site: Site, target: Target) -> Node:

@@ -147,7 +147,7 @@ def _taken(lane: Lane, line: str, records: IO[str]) -> list[dict[str, Any]]:
     records.write(json.dumps(record) + "\n")
     records.flush()
     shown = {
-        name: value for name, value in record.items() if value not in ([], {}, 0, "") and name not in {"logs", "seed"}
+        name: value for name, value in record.items() if (value or value is False) and name not in {"logs", "seed"}
     }
     print(f"{time.strftime('%H:%M:%S')} {json.dumps(shown)[:1500]}", file=sys.stderr, flush=True)
     return [record]

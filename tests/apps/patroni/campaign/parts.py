@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ __all__ = ["Part", "keyplan"]
 
 _STOP_SECONDS_MAX: Final = 30.0
 _AGAIN_SECONDS: Final = 1.0
+_NOTHING: Final[Mapping[str, str]] = {}
 
 
 def keyplan(*words: str) -> list[str]:
@@ -30,7 +31,14 @@ class Part:
     """One program, in the centre or on a host. It is kept running, as a site's systemd would, unless it `is_held`."""
 
     def __init__(
-        self, name: str, command: Sequence[str], folder: Path, *, host: Host | None = None, store: str = ""
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        *,
+        host: Host | None = None,
+        store: str = "",
+        environment: Mapping[str, str] = _NOTHING,
     ) -> None:
         self.name = name
         self.is_held = False
@@ -38,7 +46,7 @@ class Part:
         self._folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Why not as an option: everybody on a machine can read a command line.
-        self._environment = {**os.environ, **({"KEYPLAN_STORE": store} if store else {})}
+        self._environment = {**os.environ, **environment, **({"KEYPLAN_STORE": store} if store else {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
 

@@ -136,7 +136,10 @@ def _by_combination(records: Sequence[Record], faults: Sequence[Record]) -> str:
         return [
             *(_STORES[store], mode, len(own), f"{sum(record['acknowledged'] for record in own):,}"),
             *(_sum(own, "lost_rows"), _lost_bytes(own), _sum(own, "stale")),
-            *(sum(not record["is_whole"] for record in own), sum(bool(record["differing"]) for record in own)),
+            *(
+                sum(not record["is_whole"] for record in own),
+                sum(record["is_whole"] and bool(record["differing"]) for record in own),
+            ),
             sum(len(record["found"]) for record in leaks) if leaks else "not searched",
         ]
 
@@ -192,10 +195,13 @@ def _findings(records: Sequence[Record], faults: Sequence[Record]) -> str:
             )
         if record["two_leaders"]:
             lines.append(f"- {where}: **two leaders of one timeline**: {record['two_leaders']}.")
-        lines += [f"- {where}: **a replica differs**: {each.splitlines()[0]}" for each in record["differing"]]
+        if record["is_whole"]:  # else that one does not follow is what is told
+            lines += [f"- {where}: **a replica differs**: {each.splitlines()[0]}" for each in record["differing"]]
         lines += [f"- {where}: {note.splitlines()[0]}" for note in record["notes"]]
         if not record["is_whole"]:
-            lines.append(f"- {where}: **the cluster is not whole again**: {record['state']}.")
+            helped = {True: "until Patroni is ended on each node, and started again", False: "by nothing"}
+            is_helped = record.get("is_helped", False)
+            lines.append(f"- {where}: **the cluster is not whole again**, {helped[is_helped]}: {record['state']}.")
     for record in records:
         if record["kind"] == "secrets":
             what = _where(record)

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 import psycopg
 
 from tests.apps.patroni.campaign.accounting import Acknowledged, leaders_at_once, losses, lost_rows, stale
-from tests.apps.patroni.campaign.faults import Fault, chosen_faults, switched_to
+from tests.apps.patroni.campaign.faults import Fault, chosen_faults, end_patroni, switched_to
 from tests.apps.patroni.campaign.leaks import CommandLines, in_files, in_processes
 from tests.apps.patroni.campaign.site import LAG_BYTES_MAX, TTL_SECONDS, Site
 from tests.apps.patroni.campaign.writers import TABLE, Writers, rows_of
@@ -63,6 +63,18 @@ class Trace:
 class Campaign:
     """Faults one after the other, and at each quiet point a comparison."""
 
+    _NOT_COMPARED: Final[Mapping[str, Any]] = {
+        "acknowledged": 0,
+        "lost": [],
+        "lost_rows": 0,
+        "stale": 0,
+        "stale_and_lost": 0,
+        "stale_seconds": 0.0,
+        "two_leaders": {},
+        "differing": [],
+        "notes": ["what it has could not be compared"],
+    }
+
     def __init__(self, site: Site, writers: Writers, seed: int) -> None:
         self._site = site
         self._writers = writers
@@ -91,6 +103,8 @@ class Campaign:
             is_whole = self._is_whole()
             whole_seconds = time.monotonic() - healed
         outage = writers.seconds_without(began)
+        state, logs = (site.state(), site.logs()[-20_000:]) if not is_whole else ("", "")
+        is_helped = not is_whole and self._is_helped()
         told = {
             "kind": "fault",
             "number": number,
@@ -98,14 +112,20 @@ class Campaign:
             "outage_seconds": round(outage, 1),
             "whole_seconds": round(whole_seconds, 1),
             "is_whole": is_whole,
-            **self._compared(),
+            "is_helped": is_helped,
+            "state": state,
+            "logs": logs,
+            **(self._compared() if is_whole or is_helped else self._NOT_COMPARED),
             "trace": trace.changes,
         }
-        if not is_whole:
-            told["state"] = site.state()
-            told["logs"] = site.logs()[-20_000:]
         self.tell(told)
-        return is_whole
+        return is_whole or is_helped
+
+    def _is_helped(self) -> bool:
+        """Do what an operator would: end Patroni everywhere, and the cells start it again. Return whether that helps."""
+        for node in self._site.nodes():
+            end_patroni(node)
+        return self._is_whole()
 
     def _wait(self, seconds: float) -> None:
         end = time.monotonic() + seconds

@@ -174,7 +174,10 @@ class Site:
             *(word for name, value in parameters.items() for word in ("--parameter", f"{name}={value}")),
             *(word for name, value in dynamic.items() for word in ("--patroni", f"{name}={value}")),
         )
-        return Part(host.name, command, host.disk / "agent", host=host, store=self.store_url)
+        # Why the agent too: the clock is the machine's. What its nodes see of the environment is not the agent's.
+        environment = self.clock.environment if self.clock is not None and host is self.hosts[0] else {}
+        folder = host.disk / "agent"
+        return Part(host.name, command, folder, host=host, store=self.store_url, environment=environment)
 
     def _router(self) -> Part:
         command = keyplan("patroni", "router", "--data", str(self.folder / "router"), "--bind", CENTRE)

@@ -13,7 +13,7 @@ import psycopg
 
 from tests.apps.patroni.campaign.accounting import Acknowledged, wal_position
 
-__all__ = ["TABLE", "Writers", "rows_of"]
+__all__ = ["TABLE", "Writers", "rows_of", "write_bulk"]
 
 TABLE: Final = (
     "create table if not exists rows (writer int, sequence int, server text, timeline text, note text,"
@@ -178,6 +178,23 @@ class Writers:
         for each in self._writers:
             each.join(_JOIN_SECONDS_MAX)
         self._ended.set()
+
+
+def write_bulk(uri: str) -> None:
+    """Write two megabytes and a half that are no rows of the table, in one commit. Nobody waits for it to succeed."""
+    with (
+        suppress(psycopg.Error),
+        psycopg.connect(
+            uri, connect_timeout=_CONNECT_SECONDS_MAX, autocommit=True, tcp_user_timeout=20_000
+        ) as connection,
+    ):
+        connection.execute("create table if not exists bulk (note text)")
+        # Why plain: what is compressed would be less in the log.
+        connection.execute("alter table bulk alter note set storage plain")
+        connection.execute(
+            "insert into bulk select string_agg(md5(random()::text || outer_number), '')"
+            " from generate_series(1, 1300) outer_number, generate_series(1, 60) group by outer_number"
+        )
 
 
 def rows_of(uri: str) -> frozenset[tuple[int, int]]:
