@@ -16,6 +16,7 @@ from keyplan.engine.interface import (
     KeyAbsent,
     KeyRange,
     KeyUnchanged,
+    Mutation,
     Put,
     RangeEmpty,
     RangeUnchanged,
@@ -31,6 +32,10 @@ _BATCH_BYTES_MAX: Final = 1 << 24
 
 
 _KEY: Final = attrgetter("key")
+_VALUE: Final = attrgetter("value")
+_LEASE: Final = attrgetter("lease")
+_SEVERAL: Final = 4
+"""Why: for fewer a step each costs less."""
 
 
 def require(profile: Profile, capability: Capability) -> None:
@@ -96,7 +101,9 @@ def admit_commit(profile: Profile, commit: Commit) -> None:
     key_bytes_max, value_bytes_max = profile.key_bytes_max or math.inf, profile.value_bytes_max or math.inf
     # Why the class itself is compared, here and below: to find that a struct is no instance of another class takes ten times as
     # long, and each guard and mutation of each commit is asked. None of these classes is subclassed.
-    for mutation in commit.mutations:
+    mutations = commit.mutations
+    are_plain = len(mutations) >= _SEVERAL and _are_plain_puts(mutations, key_bytes_max, value_bytes_max)
+    for mutation in () if are_plain else mutations:
         if type(mutation) is Put:
             # Why: every write comes through here, and nearly every one fits.
             if not (0 < len(mutation.key) <= key_bytes_max and len(mutation.value) <= value_bytes_max):
@@ -122,6 +129,19 @@ def admit_commit(profile: Profile, commit: Commit) -> None:
         actual = _commit_bytes(commit)
         if actual > profile.commit_bytes_max:
             raise EngineLimitError(limit="commit_bytes_max", allowed=profile.commit_bytes_max, actual=actual)
+
+
+def _are_plain_puts(mutations: Sequence[Mutation], key_bytes_max: float, value_bytes_max: float) -> bool:
+    """True when there are only puts, all on no lease and of lengths that fit. Why: it is found without a step for each."""
+    if set(map(type, mutations)) != {Put}:
+        return False
+    lengths = set(map(len, map(_KEY, mutations)))
+    return (
+        min(lengths) > 0
+        and max(lengths) <= key_bytes_max
+        and max(map(len, map(_VALUE, mutations))) <= value_bytes_max
+        and set(map(_LEASE, mutations)) == {NO_LEASE}
+    )
 
 
 def _comparisons(guard: Guard) -> int:

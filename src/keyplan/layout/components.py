@@ -11,7 +11,7 @@ from keyplan.errors import LayoutError
 from keyplan.layout.spec import Component, Condition, Origin, TableSpec
 from keyplan.layout.template import Template
 
-__all__ = ["Unlike", "index_components", "index_conditions"]
+__all__ = ["Unlike", "index_components", "index_conditions", "item_class"]
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,16 @@ def _require_attribute(item: str, field: str, path: str, table: TableSpec) -> No
                 attributes=sorted(attributes),
             )
         kind = attributes.get(name, object)
+
+
+def item_class(component: Component, table: TableSpec) -> type | None:
+    """Return the class of the items that a field is taken of, where annotations say it, and it has attributes."""
+    if not isinstance(component.item, str) or "." in component.path:
+        return None
+    members = get_args((_attributes_of(table.form.value_type) or {}).get(component.path, object))
+    kinds = [part for part in members if part is not Ellipsis]
+    kind = kinds[0] if len(kinds) == 1 else None
+    return kind if isinstance(kind, type) and component.item in (_attributes_of(kind) or ()) else None
 
 
 def _refuse_secret(item: str, field: str, component: Component, table: TableSpec) -> None:

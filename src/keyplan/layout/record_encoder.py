@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from keyplan.codec import ValueForm
 from keyplan.layout.compile import CompiledKeys
+from keyplan.layout.components import item_class
 from keyplan.layout.entries import NOT_OF_CODE, EntryMaker, members, picker, read_expression, reader_of, refused_by_code
 from keyplan.layout.generated import REFUSALS, KeyExpression, generated_function, key_expression
 from keyplan.layout.sealing import TableSeal
@@ -59,6 +60,7 @@ def compile_record_encoder(
         "encode_key": keys.encode,
         "encode_value": form.encode if seal is None else seal.encode,
         "items": members,
+        "plain": frozenset({list, tuple}),
         "refusals": REFUSALS,
         "pointed": pointed,
         "make_entry": make_entry,
@@ -236,10 +238,15 @@ class _Writing:
     def _write_loop(self, number: int, fanned: Mapping[str, Component], depth: int) -> int:
         (path,) = {component.path for component in fanned.values()}  # Invariant: declare.py refuses two collections.
         self._write(depth, f"found = {read_expression(self._table, path)}")
-        self._write(depth, "for item in found if found.__class__ is list else items(found):")
+        self._write(depth, "for item in found if found.__class__ in plain else items(found):")
         for name, component in fanned.items():
             self._scope[f"pick{number}_{name}"] = picker(component)
             picked = "item" if component.item is None else f"pick{number}_{name}(item)"
+            kind = item_class(component, self._table)
+            if kind is not None:
+                # Why the class: the picker asks whether an item is a mapping, which takes longer than all else of it.
+                self._scope[f"kind{number}_{name}"] = kind
+                picked = f"item.{component.item} if item.__class__ is kind{number}_{name} else {picked}"
             self._write(depth + 1, f"i{number}_{name} = {picked}", f"if i{number}_{name} is None: continue")
         return depth + 1
 
