@@ -280,6 +280,19 @@ def test_a_misspelt_name_is_answered_with_the_right_one(run: Keyplan, tmp_path: 
     assert "did you mean 'cloudchamber'?" in run("map", "--layout", "cloudchmber").err
 
 
+def test_a_misspelt_setting_is_answered_with_the_right_one(run: Keyplan) -> None:
+    serve = ("serve", "--store", "memory:", "--app", "etcd-v2", "--setting")
+    assert "'etcd-v2.histroy'; did you mean 'etcd-v2.history'?" in run(*serve, "etcd-v2.histroy=200").err
+    assert "'etcd-v2.zzz'; known are etcd-v2.advertise, etcd-v2.history (" in run(*serve, "etcd-v2.zzz=1").err
+    assert "known are etcd-v2.advertise, " in run(*serve, "etcd-v3.progress=1").err
+
+
+def test_a_key_space_that_is_not_there_is_answered_with_how_to_list_them(run: Keyplan, tmp_path: Path) -> None:
+    store = ("--store", f"lmdb:{tmp_path}/site.kv")
+    assert run("keyspace", "create", "orders", "--application", "shop", *store).code == 0
+    assert "`keyplan keyspace list` shows the names" in run("keyspace", "show", "order", *store).err
+
+
 def test_a_module_that_python_has_itself_is_named(run: Keyplan) -> None:
     answer = run("lint", "--layout", "types:Types")
     assert "Python has a module types of its own: give the file another name" in answer.err

@@ -17,6 +17,7 @@ from keyplan.errors import (
     InvalidInputError,
     InvalidKeyError,
     KeyplanError,
+    KeySpaceNotFoundError,
     UnknownNameError,
     UnopenedSecretError,
 )
@@ -154,6 +155,8 @@ def _with_remedy(error: KeyplanError) -> KeyplanError:
     facts = error.facts
     if isinstance(error, IndexNotReadyError):
         remedy = f"`keyplan index build {facts['index']}` builds it"
+    elif isinstance(error, KeySpaceNotFoundError):
+        remedy = "`keyplan keyspace list` shows the names"
     elif isinstance(error, CorruptionError) and "raw_key" in facts and not isinstance(error, UnopenedSecretError):
         key = quote(str(_shown(facts["raw_key"])))
         if "counter" in facts:

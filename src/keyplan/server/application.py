@@ -1,8 +1,9 @@
 """The ASGI application: services built and mounted beside the shell, every failure as JSON."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import Any, Final
 
@@ -107,6 +108,7 @@ class Application:
         given = settings or {}
         services: list[Service] = []
         asked: set[str] = set()
+        known: set[str] = set()
 
         def context_of(name: str, own: Mapping[str, str]) -> ServiceContext:
             audit = ServiceAudit(name, audit_log, clock=clock)
@@ -117,12 +119,13 @@ class Application:
             own = ServiceSettings(given, name)
             services.append(builder(context_of(name, own)))
             asked.update(own.asked)
+            known.update(own.known)
         for source in (service.principals for service in services):
             if source is not None:
                 access.take_in(source)
         for name in given:
             if name not in asked:
-                raise InvalidInputError(source="--setting", problem=f"no service of this server has a setting {name!r}")
+                raise InvalidInputError(source="--setting", problem=_unknown_setting(name, known))
         shell = Shell(context_of("server", {}), services)
         mounted = {service.name: _mounted(service, access) for service in services}
         guarded = [KnownCallerRoute(route) for route in shell.routes]
@@ -174,6 +177,17 @@ def _mounted(service: Service, access: Access) -> Sequence[BaseRoute]:
 
 
 # ---- failures --------------------------------------------------------------------------------------------------------
+
+
+def _unknown_setting(name: str, known: Collection[str]) -> str:
+    """Return what is wrong with a setting that no service asks for, and which was meant, or which there are."""
+    problem = f"no service of this server has a setting {name!r}"
+    service, _, text = name.rpartition(".")
+    own = {one.rpartition(".")[2]: one for one in sorted(known) if one.startswith(f"{service}.")}
+    if near := get_close_matches(text, own, n=1):
+        return f"{problem}; did you mean {own[near[0]]!r}?"
+    names = list(own.values()) or sorted(known)
+    return f"{problem}; known are {', '.join(names)}" if names else f"{problem}: leave it out"
 
 
 async def _answer_error(_request: Request, error: Exception) -> Response:

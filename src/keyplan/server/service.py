@@ -40,7 +40,14 @@ class ServiceSettings(Mapping[str, str]):
         self._own = {name: name for name in settings if "." not in name}
         self._own |= {name.removeprefix(dotted): name for name in settings if name.startswith(dotted)}
         self._settings = settings
+        self._dotted = dotted
         self._asked: set[str] = set()
+        self._known: set[str] = set()
+
+    @property
+    def known(self) -> Collection[str]:
+        """The settings that were asked for, given or not, with the service's name before them."""
+        return frozenset(self._known)
 
     @property
     def asked(self) -> Collection[str]:
@@ -48,6 +55,7 @@ class ServiceSettings(Mapping[str, str]):
         return frozenset(self._asked)
 
     def __getitem__(self, name: str) -> str:
+        self._known.add(self._dotted + name)
         given = self._own[name]
         self._asked.add(given)
         # Why: a service's own setting hides the general one, which was then asked for as well.
