@@ -346,6 +346,12 @@ def test_a_change_of_the_wish_raises_its_generation_and_shows_as_a_difference(ch
         write_target(chamber, InstanceKey("web", "i2"), target)
 
 
+def test_a_target_that_was_made_with_the_last_generation_can_change(chamber: CloudChamber) -> None:
+    create_instance(chamber, WEB1, Instance(), InstanceTarget(generation=2**63 - 1))
+    assert write_target(chamber, WEB1, InstanceTarget(desired_state="on")).record.generation == 1
+    assert write_target(chamber, WEB1, InstanceTarget(desired_state="off")).record.generation == 2
+
+
 def test_writing_over_a_damaged_target_says_what_to_do(chamber: CloudChamber, store: Store) -> None:
     create_instance(chamber, WEB1, Instance(), InstanceTarget())
     (raw_key,) = [key for key in raw_keys(store) if key.endswith(b"/target")]

@@ -12,6 +12,7 @@ from keyplan.apps.cloudchamber.placement import needs_more, placed
 from keyplan.apps.cloudchamber.records import Instance, InstanceActual, InstanceTarget
 from keyplan.errors import CorruptionError, NotFoundError, StaleRecordError
 from keyplan.layout import Damaged, ExpectedRevision, Versioned
+from keyplan.protobuf import INT64_MAX
 
 __all__ = [
     "InstanceDifference",
@@ -202,7 +203,7 @@ def write_target(
             description = transaction.instances.get(key) or Instance()
             wanted = placed(chamber, transaction, key, description, target, before=(description, there.record))
         same = _with_generation(wanted, there.record.generation)
-        record = same if same == there.record else _with_generation(wanted, same.generation + 1)
+        record = same if same == there.record else _with_generation(wanted, _next_generation(same.generation))
         transaction.instance_target.put(key, record)
         return transaction, record
 
@@ -281,6 +282,11 @@ def find_orphans(chamber: ServedLayout) -> list[Orphan]:
             if (GoRackKey(*SERVED_ZONE, key.rack) if is_go else key.rack) not in racks
         ]
     return found
+
+
+def _next_generation(generation: int) -> int:
+    """Why from 1 again behind the last: whoever made a target gave any number, and it is compared for equality alone."""
+    return generation + 1 if generation < INT64_MAX else 1
 
 
 def _with_generation(target: InstanceTarget, generation: int) -> InstanceTarget:
