@@ -2,6 +2,8 @@
 
 import hashlib
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -432,6 +434,22 @@ def test_a_store_that_hangs_is_told_before_its_answer_comes() -> None:
         eventually(lambda: told == [False])
         hanging.set()
         eventually(lambda: told == [False, True])
+
+
+_ENDS_LATE = """
+import atexit
+from threading import Event
+from keyplan.apps.runm.process import ended_in_time
+stop = Event()
+atexit.register(Event().wait)
+with ended_in_time(stop, 0.3):
+    stop.set()
+"""
+
+
+def test_a_process_that_is_told_to_stop_ends_in_time_also_where_pythons_own_end_waits() -> None:
+    ended = subprocess.run([sys.executable, "-c", _ENDS_LATE], timeout=60, check=False)
+    assert ended.returncode == 0
 
 
 def test_without_any_setting_the_service_is_where_the_original_is_but_on_this_machine_alone() -> None:

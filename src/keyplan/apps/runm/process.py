@@ -153,7 +153,7 @@ def _entered(settings: ServeSettings, store: Store, addresses: Sequence[str]) ->
 
 @contextmanager
 def ended_in_time(stop: Event, seconds: float = _END_SECONDS_MAX) -> Generator[None, None, None]:
-    """End the process so many seconds after `stop` is set, with exit code 0, if the block has not ended by then.
+    """End the process so many seconds after `stop` is set, with exit code 0, if it has not ended by then.
 
     What is under way then is left as a kill leaves it: each commit is whole or not there, and the lease in the registry ends by
     itself. For the block that is all that the process does.
@@ -171,7 +171,9 @@ def ended_in_time(stop: Event, seconds: float = _END_SECONDS_MAX) -> Generator[N
     try:
         yield
     finally:
-        over.set()
+        # Why not once it is to end: what Python does at its end waits, too, as for processes that were started.
+        if not stop.is_set():
+            over.set()
 
 
 def _audit(choices: ServeChoices, member: Member | None, stack: ExitStack) -> ServiceAudit:
