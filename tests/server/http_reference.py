@@ -51,8 +51,9 @@ What `keyplan serve --app cloudchamber` answers besides [the routes of the serve
 `/openapi.json`.
 
 A session is a cookie, which `PUT /api/users/{name}?op=login` gives. Paths may be written in any case. Bodies and answers are
-proto3 JSON: a field that is left out is zero, numbers of 64 bits are strings, and a stored record keeps fields that it does not
-know. Errors are text. What an operation *needs* is the grant that its declaration names; a user's rights stand for grants.
+proto3 JSON: a field that is left out is zero, numbers of 64 bits are strings. A stored record keeps the fields that a newer
+program has stored; a body with others that nobody knows is a 400. Errors are text. What an operation *needs* is the grant that
+its declaration names; a user's rights stand for grants.
 """
 
 _BROKER: Final = """# The service broker over HTTP

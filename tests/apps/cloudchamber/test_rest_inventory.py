@@ -240,6 +240,27 @@ def test_a_field_that_nobody_knows_is_refused_by_name_and_one_of_a_newer_program
         admin.delete(one)
 
 
+def test_a_damaged_workload_or_instance_is_told_with_its_etag_and_replaced(web: Web) -> None:
+    one, place = "/api/workloads/hurt", "/api/workloads/hurt/instances/i"
+    root = "/CloudChamber/V0.1/workload"
+    keys = {
+        one: f"{root}s/hurt",
+        place: f"{root}/hurt/instances/i",
+        f"{place}/actual": f"{root}/hurt/instance/i/actual",
+    }
+    with web.as_user() as admin:
+        admin.post(one, json={})
+        admin.post(place, json={"actual": {"state": "on"}})
+        with web.store() as store:
+            store.engine.commit(Commit((), tuple(Put(key.encode(), b"{damaged") for key in keys.values())))
+        for path, key in keys.items():
+            read = admin.get(path)
+            assert said(read) == (500, f"CloudChamber: stored bytes are damaged: {key}\n")
+            assert admin.put(path, json={}, headers={"If-Match": read.headers["etag"]}).status_code == 200
+            assert admin.get(path).status_code == 200
+        admin.delete(one)
+
+
 def test_what_is_left_of_a_workload_is_no_new_workloads_and_a_delete_that_is_given_again_goes_on(web: Web) -> None:
     """A delete in steps that is cut off has deleted the workload's own record, and not all of its instances."""
     with web.as_user() as admin:

@@ -17,14 +17,13 @@ from keyplan.apps.cloudchamber.readable import DEFAULT_ZONE
 from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Region, Tor, Zone
 from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, not_found, quoted
 from keyplan.apps.cloudchamber.rest_routes import Resource, Who, etag, rest
-from keyplan.apps.cloudchamber.rest_stored import ONE_RACK, WRITES
+from keyplan.apps.cloudchamber.rest_stored import ONE_RACK, WRITES, read_row
 from keyplan.apps.cloudchamber.rest_words import Name, number_of_path, revision_of
 from keyplan.apps.cloudchamber.validation import problems_of
 from keyplan.errors import AlreadyExistsError, InvalidInputError, NotFoundError, StaleRecordError
-from keyplan.layout import Damaged, Versioned, shown_key
 from keyplan.operations import PRESENT, Answered, Change, In, Place, Schema, Whole, WordForm
 
-__all__ = ["Definitions", "IfSeen", "Number", "can_be", "in_words", "missing", "named", "numbered", "read_row"]
+__all__ = ["Definitions", "IfSeen", "Number", "can_be", "in_words", "missing", "named", "numbered"]
 
 _RACK: Final = f"{ONE_RACK}/definition"
 _BLADE: Final = f"{ONE_RACK}/blades/{{number}}/definition"
@@ -159,15 +158,6 @@ def in_words(part: Part, subject: str = "") -> Iterator[None]:
     except (InvalidInputError, RulesOfRackError) as error:
         text = "\n".join(problems_of(error)).removeprefix(_PROBLEM_PREFIX)
         raise RefusedError(409 if isinstance(error, RulesOfRackError) else 400, text) from error
-
-
-def read_row(row: Versioned[Any, Any] | Damaged[Any]) -> Answered[Any]:
-    """Answer with a record and its ETag. Raises RefusedError (500) for a damaged one."""
-    if isinstance(row, Damaged):
-        # Why with its ETag: it can be replaced, or deleted.
-        text = f"stored bytes are damaged: {shown_key(row.raw_key)}"
-        raise RefusedError(500, text, headers=etag(row.revision)) from row.error
-    return Answered(row.record, headers=etag(row.revision))
 
 
 class Definitions(Resource):

@@ -81,7 +81,7 @@ class Instances(StoredResource):
                 written, where = write(target), ""
         return Answered(f"Instance {quoted(instance)} created{where}", headers=etag(written.revision))
 
-    @rest("GET", _INSTANCE, Who.LOGGED_IN, 404)
+    @rest("GET", _INSTANCE, Who.LOGGED_IN, 404, 500)
     def read(self, name: Name, instance: Name) -> Answered[Instance]:
         """Read an instance's description."""
         return self._read("instances", name, instance)
@@ -105,7 +105,7 @@ class Instances(StoredResource):
 
     # ---- targets and actual states ---------------------------------------------------------------------------------------
 
-    @rest("GET", f"{_INSTANCE}/target", Who.LOGGED_IN, 404)
+    @rest("GET", f"{_INSTANCE}/target", Who.LOGGED_IN, 404, 500)
     def read_target(self, name: Name, instance: Name) -> Answered[InstanceTarget]:
         """Read an instance's target."""
         return self._read("instance_target", name, instance)
@@ -152,7 +152,7 @@ class Instances(StoredResource):
                 raise RefusedError(500, text) from error
         return Answered(written.record, headers=etag(written.revision))
 
-    @rest("GET", f"{_INSTANCE}/actual", Who.LOGGED_IN, 404)
+    @rest("GET", f"{_INSTANCE}/actual", Who.LOGGED_IN, 404, 500)
     def read_actual(self, name: Name, instance: Name) -> Answered[InstanceActual]:
         """Read an instance's actual state."""
         return self._read("instance_actual", name, instance)
@@ -188,10 +188,10 @@ class Instances(StoredResource):
         return InstanceKey(workload, self.spelled(instance, exists))
 
     def _read(self, table: str, name: str, instance: str) -> Answered[Any]:
-        found = self.layout.view(table).versioned(self._key(name, instance))
+        found = self.read_record(table, self._key(name, instance))
         if found is None:
             raise not_found("instance", instance.lower())
-        return Answered(found.record, headers=etag(found.revision))
+        return found
 
     def _first_actual(self, key: InstanceKey, record: InstanceActual) -> Answered[InstanceActual]:
         def work(transaction: ServedLayout) -> ServedLayout:

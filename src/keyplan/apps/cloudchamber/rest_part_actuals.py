@@ -18,10 +18,9 @@ from keyplan.apps.cloudchamber.rest_definitions import (
     missing,
     named,
     numbered,
-    read_row,
 )
 from keyplan.apps.cloudchamber.rest_routes import Resource, Who, etag, rest
-from keyplan.apps.cloudchamber.rest_stored import ONE_RACK, WRITES
+from keyplan.apps.cloudchamber.rest_stored import ONE_RACK, WRITES, read_row
 from keyplan.apps.cloudchamber.rest_words import Name
 from keyplan.operations import Answered, Change, Whole
 

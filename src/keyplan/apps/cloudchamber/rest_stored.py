@@ -16,9 +16,10 @@ from keyplan.apps.cloudchamber.refusals import (
     not_found,
     quoted,
 )
-from keyplan.apps.cloudchamber.rest_routes import Resource
+from keyplan.apps.cloudchamber.rest_routes import Resource, etag
 from keyplan.errors import AlreadyExistsError, InvalidInputError, NotFoundError, StaleRecordError
-from keyplan.layout import Damaged, TableView, Versioned
+from keyplan.layout import Damaged, TableView, Versioned, shown_key
+from keyplan.operations import Answered
 from keyplan.protobuf import Message
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "instance_uri",
     "known",
     "rack_uri",
+    "read_row",
     "worded",
     "workload_uri",
 ]
@@ -82,6 +84,11 @@ class StoredResource(Resource):
         """The workload that a path names."""
         return self.spelled(name, self.layout.workloads.exists)
 
+    def read_record(self, table: str, key: Any) -> Answered[Any] | None:
+        """Answer with a record and its ETag; None without one. Raises as `read_row` does."""
+        row = row_at(self.layout, Address(table, key))
+        return None if row is None else read_row(row)
+
     def replacing(self, table: str, key: Any, record: M, expected: int) -> M:
         """Return what a client sends in place of a record with what that has which is unknown here.
 
@@ -103,6 +110,15 @@ class StoredResource(Resource):
         whole = self.replacing(table, key, record, expected)
         view: TableView[Any, Message] = self.layout.view(table)
         return whole, view.update(key, whole, expected_revision=expected, damaged_ok=True)
+
+
+def read_row(row: Versioned[Any, Any] | Damaged[Any]) -> Answered[Any]:
+    """Answer with a record and its ETag. Raises RefusedError (500) for a damaged one."""
+    if isinstance(row, Damaged):
+        # Why with its ETag: it can be replaced, or deleted.
+        text = f"stored bytes are damaged: {shown_key(row.raw_key)}"
+        raise RefusedError(500, text, headers=etag(row.revision)) from row.error
+    return Answered(row.record, headers=etag(row.revision))
 
 
 def known(record: M, row: Versioned[Any, Any] | Damaged[Any] | None = None) -> M:

@@ -69,13 +69,13 @@ class Workloads(StoredResource):
                 raise RefusedError(409, f"workload {quoted(name)} {left}") from error
         return Answered(f"Workload {quoted(name)} created", headers=etag(revision))
 
-    @rest("GET", ONE_WORKLOAD, Who.LOGGED_IN, 404)
+    @rest("GET", ONE_WORKLOAD, Who.LOGGED_IN, 404, 500)
     def read(self, name: Name) -> Answered[Workload]:
         """Read a workload."""
-        found = self.layout.workloads.versioned(self.workload(name))
+        found = self.read_record("workloads", self.workload(name))
         if found is None:
             raise not_found("workload", name.lower())
-        return Answered(found.record, headers=etag(found.revision))
+        return found
 
     @rest(
         "PUT", ONE_WORKLOAD, Who.WORKLOAD_MODIFIER, 404, 409, 413, **WRITES, change=Change("update workload", "{name}")
