@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from keyplan.apps import hepnos
+from keyplan.apps.hepnos.databases import Databases
 from keyplan.apps.hepnos.examine import examine
 from keyplan.apps.hepnos.keys import Kind, dataset_key, number_key
 from keyplan.apps.hepnos.pieces import Job, Piece, pieces_of, work
@@ -249,6 +250,24 @@ def test_what_belongs_to_no_data_set_is_swept_and_nothing_else(store: hepnos.Dat
     assert (raw(store), list(leftovers(store)), list(examine(store))) == (before, [], [])
     with pytest.raises(hepnos.DeletedError):
         store.write(Kind.RUN, number_key(UUID(orphans[0]), (9,)), b"", "new")
+
+
+def test_a_check_goes_on_when_somebody_deletes_the_data_set_that_it_looks_at(
+    store: hepnos.DataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = store.root.ensure("d")
+    dataset.create_items([1, 1], [1, 1], [1, 2])
+    place, deleted = Databases.place, list[hepnos.DataSet]()
+
+    def beside_a_deletion(databases: Databases, kind: Kind, key: bytes) -> int:
+        if kind is Kind.EVENT and not deleted:
+            deleted.append(dataset)
+            dataset.delete()  # after the check's snapshot of the events, and before its look at their subrun
+        return place(databases, kind, key)
+
+    monkeypatch.setattr(Databases, "place", beside_a_deletion)
+    assert list(examine(store)) == []
+    assert deleted == [dataset]
 
 
 def test_nothing_is_swept_while_the_record_of_a_data_set_cannot_be_read(store: hepnos.DataStore) -> None:

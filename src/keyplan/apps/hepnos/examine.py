@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from keyplan.apps.hepnos.dataset_ref import is_deleting, uuid_of
+from keyplan.apps.hepnos.errors import DeletedError
 from keyplan.apps.hepnos.keys import Kind, dataset_key, number_key, path_of_key, split_product
 from keyplan.apps.hepnos.layout import INVALID_NUMBER
 from keyplan.engine import ALL_KEYS, Snapshot
@@ -104,7 +105,7 @@ class _Examination:
             yield "misplaced"
         if key[:16] not in self._paths:
             yield "no-dataset"
-        elif parents is not None and self._databases.value(parents, key[:-8]) is None:
+        elif parents is not None and not self._is_there(parents, key[:-8]):
             yield "no-parent"
 
     def products(self) -> Iterator[Finding]:
@@ -130,8 +131,14 @@ class _Examination:
             return
         numbers = _numbers(key[16:40])
         kind = (None, Kind.RUN, Kind.SUBRUN, Kind.EVENT)[len(numbers)]
-        if kind is not None and self._databases.value(kind, number_key(UUID(bytes=key[:16]), numbers)) is None:
+        if kind is not None and not self._is_there(kind, number_key(UUID(bytes=key[:16]), numbers)):
             yield "no-container"
+
+    def _is_there(self, kind: Kind, key: bytes) -> bool:
+        try:
+            return self._databases.value(kind, key) is not None
+        except DeletedError:  # Why true: it was there with its data set, which somebody has deleted since.
+            return True
 
     def _snapshots(self, kind: Kind) -> Iterator[tuple[int, Snapshot]]:
         for database in range(len(self._databases.rings[kind].databases)):
