@@ -92,5 +92,5 @@ def test_a_table_with_columns_and_tables_of_columns_are_one_collection(dataset: 
     with pytest.raises(InvalidInputError, match="event 1 7 30 has it in Muon and Muon_pt: take one of the tables"):
         _ = dataset.events()["Muon"].pt
     dataset.store_table("Muon_tag", np.array([0.5]), run=[1], subrun=[7], event=[10])
-    with pytest.raises(InvalidInputError, match="the value of its rows is float64 in .* and int64 in"):
+    with pytest.raises(InvalidInputError, match=r"the value of its rows is float64 in .* and int64 in"):
         _ = dataset.events()["Muon"].tag

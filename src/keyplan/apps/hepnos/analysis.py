@@ -77,9 +77,7 @@ class Branches(Mapping[str, Any]):
             collection, column = self._columns[name]
             return collection.branch(column)
         if name in self._counts:
-            collection = self._counts[name]
-            column = next(filter(collection.has_lists, collection.columns))
-            counts: Any = np.diff(collection.column_lists([column])[0].offsets).astype("i4")
+            counts: Any = self._counts[name].counts().astype("i4")
             return ak.Array(counts)
         if name not in self._numbers:
             raise MissingError(table="branches", key=name)

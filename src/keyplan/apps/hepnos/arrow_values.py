@@ -1,9 +1,11 @@
-"""Rows of tables as arrays of Arrow, for Parquet. A complex number is a record of `real` and `imag`: Arrow has none.
+"""Rows of tables as arrays of Arrow, for Parquet, and back.
 
-NaT is null. What is in a record that may be nothing may be null, too: it is where the record is.
+A complex number is a record of `real` and `imag`: Arrow has none. NaT is null. What is in a record that may be nothing may be
+null, too: it is where the record is. The type of a row stands in the metadata of its field, so that what Arrow has no type for
+comes back as it was.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import awkward as ak
 import numpy as np
@@ -18,11 +20,16 @@ from keyplan.apps.hepnos.column_types import (
     OptionType,
     RecordType,
     TextType,
+    column_type,
+    without_fixed_text,
 )
 from keyplan.apps.hepnos.errors import TypeMismatchError
-from keyplan.apps.hepnos.table_values import from_rows
+from keyplan.apps.hepnos.table_values import contents_of, from_arrow, from_rows, option_of
 
-__all__ = ["arrow_content", "arrow_item"]
+__all__ = ["arrow_content", "arrow_item", "arrow_lists", "is_noted_single", "noted_row", "restored_lists"]
+
+_ROW: Final = "keyplan.row"
+_SINGLE: Final = "keyplan.single"
 
 
 def arrow_item(kind: ColumnType, name: str = "item", *, is_optional: bool = False) -> Any:
@@ -42,6 +49,8 @@ def _arrow_type(kind: ColumnType, *, is_optional: bool = False) -> Any:
         case NumberType(dtype) if dtype.kind in "mM":
             return _time_type(dtype)
         case NumberType(dtype):
+            if dtype.itemsize > 8:
+                raise TypeMismatchError(type=dtype.name, problem="Parquet has no such numbers: exclude the column")
             return pa.from_numpy_dtype(dtype)
         case TextType(is_bytes):
             return pa.large_binary() if is_bytes else pa.large_string()
@@ -67,6 +76,73 @@ def _time_type(dtype: np.dtype[Any]) -> Any:
     if exact is None:
         return pa.int64()
     return pa.timestamp(exact) if dtype.kind == "M" else pa.duration(exact)
+
+
+def arrow_lists(name: str, row: ColumnType, *, is_single: bool) -> Any:
+    """Return the field of a table's rows, a list for each event, which says what a row is."""
+    metadata = {_ROW: str(row)} | ({_SINGLE: "true"} if is_single else {})
+    return pa.field(name, pa.large_list(arrow_item(row)), metadata=metadata)
+
+
+def noted_row(field: Any) -> ColumnType | None:
+    """Return the type of a row that a field's metadata says, as it comes back; None where it says none, or another's."""
+    noted = (field.metadata or {}).get(_ROW.encode())
+    row = None if noted is None else column_type(noted.decode(errors="replace"))
+    # Why compared: a program may have kept the metadata, and changed the column.
+    is_own = row is not None and field.type.equals(pa.large_list(arrow_item(row)))
+    return without_fixed_text(row) if row is not None and is_own else None
+
+
+def is_noted_single(field: Any) -> bool:
+    """Tell whether a field's metadata says that an event has one row of it."""
+    return _SINGLE.encode() in (field.metadata or {})
+
+
+def restored_lists(column: Any, row: ColumnType) -> Any:
+    """Return a column that `arrow_content` made as lists of rows. Raises ValueError for what it did not make."""
+    layout = ak.to_layout(from_arrow(column))
+    lists = ListType(row)
+    return ak.Array(_restored(layout, OptionType(lists) if layout.is_option else lists))
+
+
+def _restored(layout: Any, kind: ColumnType) -> Any:
+    if layout.is_indexed and not layout.is_option:
+        layout = layout.project()
+    if isinstance(kind, OptionType):
+        if not layout.is_option:
+            return _restored(layout, kind.content)
+        return option_of(np.asarray(layout.mask_as_bool(valid_when=True)), _restored(layout.project(), kind.content))
+    match kind:
+        case NumberType(dtype) if dtype.kind in "mM":
+            return _times(layout, dtype)
+        case _ if layout.is_option:
+            raise ValueError("something is null that was not")
+        case NumberType(dtype) if dtype.kind == "c":
+            real, imag = (np.asarray(part.data) for part in contents_of(layout))
+            values = np.empty(len(layout), dtype)
+            values.real, values.imag = real, imag
+            return ak.contents.NumpyArray(values)
+        case ListType(content):
+            lists = layout.to_ListOffsetArray64(True)  # noqa: FBT003
+            inner = lists.content[: int(lists.offsets[-1])]
+            return ak.contents.ListOffsetArray(lists.offsets, _restored(inner, content))
+        case FixedType(content, size):
+            inner = layout.content[: len(layout) * size]
+            return ak.contents.RegularArray(_restored(inner, content), size, len(layout))
+        case RecordType(columns, is_tuple):
+            contents = [_restored(each, own) for each, (_, own) in zip(contents_of(layout), columns, strict=True)]
+            names = None if is_tuple else [name for name, _ in columns]
+            return ak.contents.RecordArray(contents, names, length=len(layout))
+        case _:
+            return layout
+
+
+def _times(layout: Any, dtype: np.dtype[Any]) -> Any:
+    is_there = np.asarray(layout.mask_as_bool(valid_when=True)) if layout.is_option else np.ones(len(layout), np.bool_)
+    values = np.asarray((layout.project() if layout.is_option else layout).data)
+    found = np.full(len(layout), "NaT", dtype)
+    found[is_there] = values.view(dtype) if values.dtype.kind == "i" else values.astype(dtype)
+    return ak.contents.NumpyArray(found)
 
 
 def arrow_content(rows: Any, kind: ColumnType) -> Any:
@@ -100,7 +176,10 @@ def _array(layout: Any, kind: ColumnType, *, is_optional: bool = False) -> Any:
             inner = _array(whole, content, is_optional=is_optional)
             return pa.FixedSizeListArray.from_arrays(inner, type=_arrow_type(kind, is_optional=is_optional))
         case RecordType(columns, _):
-            contents = [_array(layout[name][: len(layout)], each, is_optional=is_optional) for name, each in columns]
+            contents = [
+                _array(content, each, is_optional=is_optional)
+                for (_, each), content in zip(columns, contents_of(layout), strict=True)
+            ]
             if not contents:
                 return pa.array([{}] * len(layout), pa.struct([]))
             return pa.StructArray.from_arrays(contents, fields=list(_arrow_type(kind, is_optional=is_optional)))

@@ -18,64 +18,18 @@ import numpy as np
 import numpy.typing as npt
 
 from keyplan.apps.hepnos.chosen_events import arrays_module, chosen_events
+from keyplan.apps.hepnos.collection_reader import Field, Reader, fields_of
 from keyplan.apps.hepnos.column_types import column_type
 from keyplan.apps.hepnos.dataset_ref import DataSetRef
 from keyplan.apps.hepnos.errors import MissingError
-from keyplan.apps.hepnos.event_lists import EventLists, event_lists
+from keyplan.apps.hepnos.event_lists import EventLists
 from keyplan.apps.hepnos.pointers import Pointer, Rule, pointer_of, rules_of
 from keyplan.apps.hepnos.schemas import Schema, placed, schema_named, schema_of
 from keyplan.apps.hepnos.table_notes import chosen_columns
-from keyplan.apps.hepnos.tables import Table, TableRows, Tables
+from keyplan.apps.hepnos.tables import TableRows, Tables
 from keyplan.errors import InvalidInputError
 
-__all__ = ["Collection", "Collections", "Field", "Reader", "Related", "fields_of"]
-
-
-class Field:
-    """A column of a table, by the path that rules know it by; no column: the rows themselves, which have no names."""
-
-    def __init__(self, table: Table, column: str, type_name: str) -> None:
-        self.table = table
-        self.column = column
-        self.type_name = type_name
-        path = f"{table.key}/{column}" if column else table.key
-        self.path = column if table.is_single and column else path
-
-    @property
-    def is_single(self) -> bool:
-        """Whether it has one value for each event."""
-        return self.table.is_single
-
-
-def fields_of(tables: Mapping[str, Table]) -> list[Field]:
-    """Return the columns of tables."""
-    return [Field(table, column, kind) for table in tables.values() for column, kind in table.schema.items()]
-
-
-class Reader:
-    """The columns of some events, each read once."""
-
-    def __init__(self, events: npt.NDArray[Any]) -> None:
-        self.events = events
-        self._read: dict[tuple[str, str], EventLists] = {}
-
-    def lists(self, fields: Sequence[Field]) -> list[EventLists]:
-        """Return fields, those of one table by one read of it."""
-        missing: dict[str, list[Field]] = {}
-        for field in fields:
-            if (field.table.key, field.column) not in self._read:
-                missing.setdefault(field.table.key, []).append(field)
-        for key, own in missing.items():
-            names = [field.column for field in own]
-            found = event_lists(own[0].table, self.events, None if names == [""] else names)
-            for name in names:
-                self._read[key, name] = found._replace(rows=found.rows[name] if name else found.rows)
-        return [self._read[field.table.key, field.column] for field in fields]
-
-    @property
-    def numbers(self) -> npt.NDArray[np.int64]:
-        """The positions of the events."""
-        return np.arange(len(self.events))
+__all__ = ["Collection", "Collections", "Related"]
 
 
 class Collections(Mapping[str, "Collection"]):
@@ -115,7 +69,9 @@ class Collections(Mapping[str, "Collection"]):
         found: dict[str, dict[str, Field]] = {}
         for field in self.fields:
             if (place := places.get(field.path)) is not None:
-                found.setdefault(place.collection, {})[place.column] = field
+                columns = found.setdefault(place.collection, {})
+                known = columns.get(place.column)
+                columns[place.column] = field if known is None else known.with_other(field)
         return found
 
     def of_events(self, events: npt.NDArray[Any]) -> "Collections":
@@ -211,8 +167,7 @@ class Collection:
             return self._entries(fields[0])
         if any(self._is_single(field) for field in fields):
             return arrays.of_events({name: self._entries(each) for name, each in zip(chosen, fields, strict=True)})
-        lists = self._reader.lists(fields)
-        self._check_lengths(chosen, lists)
+        lists = self.column_lists(chosen)
         rows = arrays.records({name: each.rows for name, each in zip(chosen, lists, strict=True)})
         return arrays.listed(lists[0]._replace(rows=rows))
 
@@ -240,7 +195,7 @@ class Collection:
             return arrays.packed(found[columns[0]])
         if any(self.is_single(name) for name in columns):
             return arrays.packed(arrays.of_events(found))
-        self._check_lengths(columns, lists)
+        self._reader.check_lengths(self.name, columns, lists, may_lack=False)
         rows = arrays.records({name: each.rows for name, each in zip(columns, lists, strict=True)})
         return arrays.packed(arrays.listed(lists[0]._replace(rows=rows), is_filled=True))
 
@@ -257,7 +212,13 @@ class Collection:
         if not self.has_lists(name):
             return self.filled([name], is_column=True)
         (lists,) = self.column_lists([name])
+        if "" not in self._fields:
+            self._reader.check_counts(self.name, name, lists, self.counts())
         return arrays_module().packed(arrays_module().listed(lists, is_filled=True))
+
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Return how many rows each event has; 0 where it has no product. One column tells, of tables of columns another."""
+        return self._reader.counts([field for field in self._fields.values() if not field.is_single])
 
     def has_lists(self, name: str) -> bool:
         """Tell whether a column is of a table that has any number of rows in an event."""
@@ -271,10 +232,15 @@ class Collection:
         template, _ = self.collections.schema.branch_names
         return template.format(table=field.table.key, column=field.column)
 
-    def rows(self, columns: Sequence[str] | None = None, exclude: Sequence[str] = ()) -> TableRows:
-        """Return the same as the rows of all events that have it, one after the other. Raises as `array`."""
+    def rows(
+        self, columns: Sequence[str] | None = None, exclude: Sequence[str] = (), missing: Any = "null"
+    ) -> TableRows:
+        """Return the same as the rows of all events that have it, one after the other; `missing` as of `Table.load`.
+
+        Raises as `array`.
+        """
         chosen = self._chosen(columns, exclude)
-        lists = self.column_lists(chosen)
+        lists = self._reader.together(self.name, {name: self._fields[name] for name in chosen}, missing)
         if chosen == [""]:
             found = lists[0].rows
         else:
@@ -297,22 +263,13 @@ class Collection:
             raise InvalidInputError(source=self.name, problem=problem)
         return arrays_module().single(lists)
 
-    def _check_lengths(self, names: Sequence[str], lists: Sequence[EventLists]) -> None:
-        for name, other in zip(names[1:], lists[1:], strict=True):
-            if not np.array_equal(lists[0].offsets, other.offsets):
-                position = int((np.diff(lists[0].offsets) != np.diff(other.offsets)).argmax())
-                event = " ".join(map(str, self.events[position].tolist()))
-                problem = f"{names[0]} and {name} have lists of two lengths in event {event}: take them one by one"
-                raise InvalidInputError(source=self.name, problem=problem)
-
     def column_lists(self, names: Sequence[str]) -> list[EventLists]:
         """Return columns as rows of all events, one after the other, and where those of each event begin and end.
 
-        Raises InvalidInputError: lists of two columns differ in length.
+        The same for all of them: of a column that an event has no product of, its rows are nothing. Raises
+        InvalidInputError: lists of two columns differ in length.
         """
-        lists = self._reader.lists([self._fields[name] for name in names])
-        self._check_lengths(names, lists)
-        return lists
+        return self._reader.together(self.name, {name: self._fields[name] for name in names})
 
     # ---- what is asked for -------------------------------------------------------------------------------------------------
 
@@ -339,18 +296,20 @@ class Collection:
             if column.startswith(f"{name}.")
         }
         if not group:
-            known = ", ".join([*self.fields, *self.references][:40])
-            raise InvalidInputError(source=self.name, problem=f"it has no column or reference {name}; it has {known}")
+            raise InvalidInputError(source=self.name, problem=self._unknown(name))
         return Collection(self.collections, self._reader, f"{self.name}.{name}", group).array()
 
     def __getattr__(self, name: str) -> Any:
         # Why no underscore: copying and pickling ask for names that no column has.
         if name.startswith("_"):
             raise AttributeError(name)
-        try:
-            return self._named(name)
-        except InvalidInputError as error:
-            raise AttributeError(f"{self.name}: {error.facts['problem']}", name=name, obj=self) from error
+        if name not in self:
+            raise AttributeError(f"{self.name}: {self._unknown(name)}", name=name, obj=self)
+        return self._named(name)
+
+    def _unknown(self, name: str) -> str:
+        known = ", ".join([*self.fields, *self.references][:40])
+        return f"it has no column or reference {name}; it has {known}"
 
     def __contains__(self, name: object) -> bool:
         return (
@@ -383,19 +342,20 @@ class Related:
         self._source = source
         self._rules = rules
 
-    def _pointer(self, column: str | None) -> Pointer:
-        """Return what is pointed at in the end, reference by reference."""
+    def _pointer(self, columns: Sequence[str]) -> Pointer:
+        """Return what is pointed at in the end, reference by reference; `columns` are what will be read there."""
         source, found = self._source, None
         arrays = arrays_module()
-        for rule in self._rules:
-            last = column if rule is self._rules[-1] else None
-            step = pointer_of(arrays, rule, source, self._collections, self._collections.schema, last)
+        for at, rule in enumerate(self._rules):
+            # Why these: rows are counted in the columns that are read next, as they are read.
+            wanted = columns if at == len(self._rules) - 1 else self._rules[at + 1].columns
+            step = pointer_of(arrays, rule, source, self._collections, self._collections.schema, wanted)
             if found is None:
                 found = step
             else:
                 rows = arrays.pointed(found.lists.rows, step.lists.rows, may_lack=found.may_lack)
                 found = Pointer(found.lists._replace(rows=rows), step.targets, step.may_lack)
-            if rule is not self._rules[-1]:
+            if at < len(self._rules) - 1:
                 source = self._one(found)
         assert found is not None
         return found
@@ -414,9 +374,7 @@ class Related:
     @property
     def targets(self) -> tuple[str, ...]:
         """The collections that it leads to. Which these are may stand in the data, which is then read."""
-        return (
-            self._rules[-1].targets if self._is_declared else tuple(each.name for each in self._pointer(None).targets)
-        )
+        return self._rules[-1].targets if self._is_declared else tuple(each.name for each in self._pointer(()).targets)
 
     @property
     def _is_declared(self) -> bool:
@@ -440,7 +398,7 @@ class Related:
         return self._read(chosen, is_one=chosen == [""])
 
     def _read(self, names: Sequence[str], *, is_one: bool) -> Any:
-        pointer = self._pointer(names[0])
+        pointer = self._pointer(names)
         arrays = arrays_module()
         parts: list[Any] = []
         for target in pointer.targets:
@@ -461,20 +419,26 @@ class Related:
     def _named(self, name: str) -> Any:
         if name in self.fields:
             return self._read([name], is_one=True)
-        targets = self.targets
-        rules = self._collections[targets[0]].rules if len(targets) == 1 else {}
+        rules = self._next_rules
         if name not in rules:
-            known = ", ".join([*self.fields, *rules][:40])
-            raise InvalidInputError(source=self.name, problem=f"it has no column or reference {name}; it has {known}")
+            raise InvalidInputError(source=self.name, problem=self._unknown(name))
         return Related(self._source, (*self._rules, rules[name]))
+
+    @property
+    def _next_rules(self) -> dict[str, Rule]:
+        targets = self.targets
+        return self._collections[targets[0]].rules if len(targets) == 1 else {}
+
+    def _unknown(self, name: str) -> str:
+        known = ", ".join([*self.fields, *self._next_rules][:40])
+        return f"it has no column or reference {name}; it has {known}"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # Why: as above.
             raise AttributeError(name)
-        try:
-            return self._named(name)
-        except InvalidInputError as error:
-            raise AttributeError(f"{self.name}: {error.facts['problem']}", name=name, obj=self) from error
+        if name not in self.fields and name not in self._next_rules:
+            raise AttributeError(f"{self.name}: {self._unknown(name)}", name=name, obj=self)
+        return self._named(name)
 
     def __len__(self) -> int:
         return len(self._source)

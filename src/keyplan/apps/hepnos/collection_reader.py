@@ -108,6 +108,24 @@ class Reader:
                 parts[part] = read._replace(rows=read.rows[part.column] if part.column else read.rows)
         return [_united(self.events, field, parts) for field in fields.values()]
 
+    def counts(self, fields: Sequence[Field]) -> npt.NDArray[np.int64]:
+        """Return how many rows the fields have in each event, reading tables until each event was seen in one."""
+        found = np.full(len(self.events), -1, np.int64)
+        for field in {field.table.key: field for field in reversed(fields)}.values():
+            (lists,) = self.lists([field])
+            found = np.where(lists.is_there, np.diff(lists.offsets), found)
+            if found.min(initial=0) >= 0:
+                break
+        return np.maximum(found, 0)
+
+    def check_counts(self, source: str, name: str, lists: EventLists, counts: npt.NDArray[np.int64]) -> None:
+        """Raise InvalidInputError when an event has other rows of a column than the collection has."""
+        is_other = np.diff(lists.offsets) != counts
+        if is_other.any():
+            event = " ".join(map(str, self.events[int(is_other.argmax())].tolist()))
+            problem = f"event {event} has not so many {name} as rows: choose events that have it, or exclude its table"
+            raise InvalidInputError(source=source, problem=problem)
+
     def check_lengths(
         self, source: str, names: Sequence[str], lists: Sequence[EventLists], *, may_lack: bool = True
     ) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from keyplan.apps.hepnos.event_lists import EventLists
-from keyplan.apps.hepnos.table_values import from_rows, list_or_nothing, rows_of_columns
+from keyplan.apps.hepnos.table_filling import filled
+from keyplan.apps.hepnos.table_values import from_rows, joined, list_or_nothing, rows_of_columns, type_of_rows
 
 __all__ = [
     "as_masked",
@@ -24,6 +25,7 @@ __all__ = [
     "ranges",
     "records",
     "single",
+    "taken_or_missing",
 ]
 
 Numbers = npt.NDArray[np.int64]
@@ -135,6 +137,17 @@ def pointed(indexes: Any, rows: Any, *, may_lack: bool = True) -> Any:
         return ak.contents.IndexedArray.simplified(numbers, content)
 
     return _with_leaves(from_rows(indexes), taken)
+
+
+def taken_or_missing(source: str, name: str, value: Any, rows: Any, index: Numbers) -> Any:
+    """Return the rows at an index, and where that is -1 a value, or nothing for None. Raises InvalidInputError for no value."""
+    content = from_rows(rows)
+    if value is None:
+        numbers: Any = ak.index.Index64(index)
+        return ak.Array(ak.contents.IndexedOptionArray.simplified(numbers, ak.to_layout(content)))
+    kind = type_of_rows(content)
+    whole = joined([content, filled(source, name, kind, value, 1)], kind)
+    return whole[np.where(index < 0, len(content), index)]
 
 
 def _flat(rows: Any) -> npt.NDArray[Any]:

@@ -11,6 +11,7 @@ nothing                                      of what is always empty
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -236,6 +237,7 @@ def dtype_named(name: str) -> np.dtype[Any] | None:
 # ---- names --------------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=1_024)  # Why: each look at a table reads its notes, and a wide one's type takes long to spell.
 def column_type(name: str) -> ColumnType | None:
     """Return the type of a name, None for what is none. A name is as its type spells it: there is no other way."""
     reader = _Reader(name)

@@ -1,6 +1,6 @@
 """The rows of a table aligned with given events: which of them have a product, and where each one's rows begin and end."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy.typing as npt
 from keyplan.apps.hepnos.columns import EVENT_COLUMNS
 from keyplan.apps.hepnos.tables import Table, taken
 
-__all__ = ["EventLists", "event_lists"]
+__all__ = ["EventLists", "aligned", "event_lists", "unequal_event"]
 
 
 class EventLists(NamedTuple):
@@ -51,3 +51,37 @@ def _is_among(events: npt.NDArray[Any], found: npt.NDArray[Any]) -> npt.NDArray[
     if len(found) == len(events):
         return np.ones(len(events), bool)
     return np.isin(events.view("V24").ravel(), found.view("V24").ravel())
+
+
+# ---- columns of several tables ------------------------------------------------------------------------------------------
+
+
+def unequal_event(lists: Sequence[EventLists]) -> tuple[int, int, int] | None:
+    """Return two of the columns, and an event, where both have a product and other numbers of rows; None for none."""
+    for at, each in enumerate(lists):
+        for other in range(at):
+            is_other = np.diff(each.offsets) != np.diff(lists[other].offsets)
+            is_other &= each.is_there & lists[other].is_there
+            if is_other.any():
+                return other, at, int(is_other.argmax())
+    return None
+
+
+def aligned(
+    lists: Sequence[EventLists], lacking: Sequence[Callable[[Any, npt.NDArray[np.int64]], Any]]
+) -> list[EventLists]:
+    """Return columns of the same events with as many rows each: in an event without a product of a column, rows of nothing.
+
+    Of files of several years with a table for each column, one year has not all tables. `lacking[i]` returns rows of column i
+    taken by an index, which is -1 for a row that is nothing. Nowhere may two columns that are there differ in length.
+    """
+    is_there = np.logical_or.reduce([each.is_there for each in lists])
+    counts = np.maximum.reduce([np.diff(each.offsets) for each in lists])
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    found: list[EventLists] = []
+    for each, take in zip(lists, lacking, strict=True):
+        is_own = np.repeat(each.is_there, counts)
+        # Why not as soon as an event lacks it: one that has no rows at all lacks none.
+        rows = each.rows if is_own.all() else take(each.rows, np.where(is_own, np.cumsum(is_own) - 1, -1))
+        found.append(EventLists(is_there, offsets, rows))
+    return found

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from keyplan.apps.hepnos.arrow_values import arrow_content, arrow_item
+from keyplan.apps.hepnos.arrow_values import arrow_content, arrow_lists
 from keyplan.apps.hepnos.column_types import ColumnType
 from keyplan.apps.hepnos.columns import EVENT_COLUMNS
 from keyplan.apps.hepnos.errors import TypeMismatchError
@@ -168,5 +168,10 @@ def _lists(choice: _Choice, events: npt.NDArray[Any]) -> EventLists:
 
 def _schema(chosen: Sequence[_Choice]) -> Any:
     numbers = [pa.field(name, pa.uint64(), nullable=False) for name in EVENT_COLUMNS.names or ()]
-    lists = [pa.field(choice.table.key, pa.large_list(arrow_item(choice.row))) for choice in chosen]
+    lists: list[Any] = []
+    for choice in chosen:
+        try:
+            lists.append(arrow_lists(choice.table.key, choice.row, is_single=choice.table.is_single))
+        except TypeMismatchError as error:
+            raise TypeMismatchError(**error.facts, table=choice.table.key) from error
     return pa.schema([*numbers, *lists])

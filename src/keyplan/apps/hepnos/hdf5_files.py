@@ -15,7 +15,16 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from keyplan.apps.hepnos.column_types import ColumnType, FixedType, ListType, RecordType, TextType, type_of_dtype
+from keyplan.apps.hepnos.column_types import (
+    ColumnType,
+    FixedType,
+    ListType,
+    RecordType,
+    TextType,
+    type_of_dtype,
+    unpadded,
+    without_fixed_text,
+)
 from keyplan.apps.hepnos.errors import InvalidNumberError
 from keyplan.apps.hepnos.layout import INVALID_NUMBER
 from keyplan.apps.hepnos.loading import Loaded, Progress, Rows, Source, load_source, reading
@@ -192,16 +201,25 @@ def _moved(run: npt.NDArray[Any], offset: int) -> npt.NDArray[Any]:
 
 
 def _is_column(item: Any) -> bool:
-    """True for a value in each row, of numbers, of text, or of so many or any number of them."""
-    if not item.shape or item.dtype.names is not None or not all(item.shape[1:]):
+    """True for a value in each row, of numbers, times, text, records of these, or of so many or any number of them."""
+    if not item.shape or not all(item.shape[1:]):
         return False
     is_object = item.dtype.hasobject
     if is_object and item.shape[1:] not in {(), (1,)}:
         return False
-    element = _element(item.dtype)
+    return h5py.check_string_dtype(item.dtype) is not None or _is_plain(_element(item.dtype))
+
+
+def _is_plain(dtype: np.dtype[Any]) -> bool:
+    if dtype.subdtype is not None:
+        return all(dtype.shape) and _is_plain(dtype.base)
+    if dtype.names is not None:
+        fields: Any = dtype.fields
+        return bool(dtype.names) and all(_is_plain(fields[name][0]) for name in dtype.names)
+    if h5py.check_string_dtype(dtype) is not None:
+        return not dtype.hasobject
     # Why a size: long doubles have other bytes on other machines.
-    is_number = element.kind in "biufc" and element.itemsize <= (16 if element.kind == "c" else 8)
-    return is_number or h5py.check_string_dtype(item.dtype) is not None
+    return dtype.kind in "biufcmM" and dtype.itemsize <= (16 if dtype.kind == "c" else 8)
 
 
 def _element(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -215,7 +233,8 @@ def _type_of(item: Any, *, is_packed: bool) -> ColumnType:
     if text is not None and not is_packed:
         kind: ColumnType = TextType(is_bytes=text.length is not None)
     else:
-        kind = type_of_dtype(_element(item.dtype).newbyteorder("<"))
+        kind = type_of_dtype(unpadded(_element(item.dtype)).newbyteorder("<"))
+        kind = kind if is_packed else without_fixed_text(kind)
     if h5py.check_vlen_dtype(item.dtype) is not None and text is None:
         kind = ListType(kind)
     for size in reversed(item.shape[1:] if item.shape[1:] != (1,) else ()):
@@ -228,7 +247,8 @@ def _values(item: Any, begin: int, end: int) -> Any:
     if values.shape[1:] == (1,):
         values = values.reshape(-1)
     if not values.dtype.hasobject:
-        return values
+        # Why packed: a file's records may have gaps between their fields.
+        return values.astype(unpadded(values.dtype), copy=False)
     if h5py.check_string_dtype(item.dtype) is not None:
         return values_module().from_texts(values.tolist())
-    return values_module().from_arrays(values.tolist(), _element(item.dtype).newbyteorder("<"))
+    return values_module().from_arrays(values.tolist(), unpadded(_element(item.dtype)).newbyteorder("<"))

@@ -42,7 +42,7 @@ def load_table(
         collections = Collections(dataset, EventSet(dataset).to_numpy() if events is None else events)
         if label not in collections:
             raise
-        return collections[label].rows(columns, exclude)
+        return collections[label].rows(columns, exclude, missing)
     return table.load(columns, exclude, missing, events=events)
 
 

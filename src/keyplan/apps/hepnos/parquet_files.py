@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from keyplan.apps.hepnos.column_types import ColumnType, wider
+from keyplan.apps.hepnos.arrow_values import is_noted_single, noted_row, restored_lists
+from keyplan.apps.hepnos.column_types import ColumnType, ListType, wider
 from keyplan.apps.hepnos.entries import (
     Collection,
     collection_of,
@@ -89,7 +90,13 @@ class _File(Source):
         self._starts = np.cumsum([0, *(group.num_rows for group in groups)])
         self._last: tuple[int, Any] | None = None
         leaves = _leaves(known, groups)
-        types = {field: self._type_of(field, schema.field(field).type, leaves[field]) for field in chosen}
+        self._rows = {field: row for field in chosen if (row := noted_row(schema.field(field))) is not None}
+        types = {
+            field: ListType(self._rows[field])
+            if field in self._rows
+            else self._type_of(field, schema.field(field).type, leaves[field])
+            for field in chosen
+        }
         known_names = frozenset(known)
         sizes: dict[str, tuple[int, ...]] = {}
 
@@ -104,7 +111,8 @@ class _File(Source):
         self.skipped = self._plan.skipped
         self.tables = self._plan.tables
         self.has_lists = any(part.form != "singles" for part in self._plan.parts.values())
-        self.singles = self._plan.singles if self.has_lists else frozenset()
+        noted = {field for field in self._rows if is_noted_single(schema.field(field))}
+        self.singles = self._plan.singles | noted if self.has_lists else frozenset()
 
     def numbers(self) -> tuple[Any, Any, Any]:
         found = [
@@ -145,7 +153,15 @@ class _File(Source):
             start = int(self._starts[group])
             pieces.append(self._group(group).slice(max(0, begin - start), end - max(begin, start)))
         table = pa.concat_tables(pieces)
-        return self._plan.rows(end - begin, {field: ak.from_arrow(table.column(field)) for field in self._fields})
+        return self._plan.rows(
+            end - begin, {field: self._entries(field, table.column(field)) for field in self._fields}
+        )
+
+    def _entries(self, field: str, column: Any) -> Any:
+        if field not in self._rows:
+            return ak.from_arrow(column)
+        with reading(self.name, (ValueError, TypeError)):
+            return restored_lists(column, self._rows[field])
 
     def _group(self, number: int) -> Any:
         """Return a row group; the last one is kept, because parts of the load are smaller as a rule."""

@@ -116,18 +116,20 @@ def _is_longer(name: str, rest: str, known: Mapping[str, Any]) -> bool:
 # ---- what they point at -------------------------------------------------------------------------------------------------
 
 
-def pointer_of(arrays: Any, rule: Rule, source: Target, known: Known, schema: Schema, column: str | None) -> Pointer:
-    """Return where the rows of a collection point at. `column` is what will be read of the targets, if that is known.
+def pointer_of(
+    arrays: Any, rule: Rule, source: Target, known: Known, schema: Schema, columns: Sequence[str]
+) -> Pointer:
+    """Return where the rows of a collection point at. `columns` are what will be read of the targets, if that is known.
 
     `arrays` is the module of awkward's arrays. Raises InvalidInputError.
     """
     targets = tuple(known[name] for name in rule.targets)
     if rule.form == "index":
-        return _by_index(arrays, rule, source, targets, column)
+        return _by_index(arrays, rule, source, targets, columns)
     if rule.form == "link":
-        return _by_link(arrays, rule, source, targets, schema, column)
+        return _by_link(arrays, rule, source, targets, schema, columns)
     if rule.form == "count":
-        return _by_count(arrays, rule, source, targets, column)
+        return _by_count(arrays, rule, source, targets, columns)
     if rule.form == "slice":
         return _by_slice(arrays, rule, source, targets[0], known)
     if rule.form == "object":
@@ -139,10 +141,13 @@ def _events_of(offsets: Numbers) -> Numbers:
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
 
-def _offsets(target: Target, column: str | None) -> Numbers:
-    """Return where the rows of each event begin. Why by that column: it is read anyway."""
-    wanted = column if column is not None and column in target.columns else target.columns[0]
-    return target.column_lists([wanted])[0].offsets
+def _offsets(target: Target, columns: Sequence[str]) -> Numbers:
+    """Return where the rows of each event begin. Why by those columns: an event may lack one of them, and it is read anyway."""
+    # Why also below: a link is a record, whose fields may be columns.
+    heads = tuple(f"{column}." for column in columns)
+    wanted = [column for column in target.columns if column in columns or column.startswith(heads)]
+    wanted = wanted or list(target.columns[:1])
+    return target.column_lists(wanted)[0].offsets
 
 
 def _found(offsets: Numbers, events: Numbers, local: Numbers) -> Numbers:
@@ -151,9 +156,9 @@ def _found(offsets: Numbers, events: Numbers, local: Numbers) -> Numbers:
     return np.where(is_there, offsets[events] + local, -1)
 
 
-def _by_index(arrays: Any, rule: Rule, source: Target, targets: Sequence[Target], column: str | None) -> Pointer:
+def _by_index(arrays: Any, rule: Rule, source: Target, targets: Sequence[Target], columns: Sequence[str]) -> Pointer:
     lists = source.column_lists(rule.columns)
-    offsets = _offsets(targets[0], column)
+    offsets = _offsets(targets[0], columns)
 
     def find(events: Numbers, local: Numbers) -> Numbers:
         return _found(offsets, events, local)
@@ -164,7 +169,7 @@ def _by_index(arrays: Any, rule: Rule, source: Target, targets: Sequence[Target]
 
 
 def _by_link(
-    arrays: Any, rule: Rule, source: Target, targets: Sequence[Target], schema: Schema, column: str | None
+    arrays: Any, rule: Rule, source: Target, targets: Sequence[Target], schema: Schema, columns: Sequence[str]
 ) -> Pointer:
     (link,) = rule.columns
     if link in source.columns:
@@ -174,7 +179,7 @@ def _by_link(
         lists, other = source.column_lists([f"{link}.{name}" for name in _LINK])
         index, key = lists.rows, other.rows
     keys = {target: number for number, target in schema.link_keys}
-    bases = _bases(targets, column)
+    bases = _bases(targets, columns)
 
     def find(events: Numbers, local: Numbers, given: Numbers) -> Numbers:
         found = np.full(len(local), -1, np.int64)
@@ -189,20 +194,20 @@ def _by_link(
     return Pointer(lists._replace(rows=rows), tuple(targets))
 
 
-def _bases(targets: Sequence[Target], column: str | None) -> list[tuple[int, Numbers]]:
+def _bases(targets: Sequence[Target], columns: Sequence[str]) -> list[tuple[int, Numbers]]:
     """Return for each target how many rows the targets before it have, and where the rows of each event begin."""
     found: list[tuple[int, Numbers]] = []
     base = 0
     for target in targets:
-        offsets = _offsets(target, column)
+        offsets = _offsets(target, columns)
         found.append((base, offsets))
         base += int(offsets[-1])
     return found
 
 
-def _by_count(arrays: Any, rule: Rule, source: Target, targets: Sequence[Target], column: str | None) -> Pointer:
+def _by_count(arrays: Any, rule: Rule, source: Target, targets: Sequence[Target], columns: Sequence[str]) -> Pointer:
     (lists,) = source.column_lists(rule.columns)
-    offsets = _offsets(targets[0], column)
+    offsets = _offsets(targets[0], columns)
     counts = arrays.numbers(lists.rows, 0)
     sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     if np.any(counts < 0) or not np.array_equal(sums[lists.offsets], offsets):
@@ -216,7 +221,7 @@ def _by_slice(arrays: Any, rule: Rule, source: Target, relation: Target, known: 
     lists, ends = source.column_lists(names)
     first = arrays.numbers(lists.rows, 0)
     counts = arrays.numbers(ends.rows, 0) - first
-    offsets = _offsets(relation, _OBJECT[0])
+    offsets = _offsets(relation, _OBJECT[:1])
     events = _events_of(lists.offsets)
     if np.any(first < 0) or np.any(counts < 0) or np.any(first + counts > np.diff(offsets)[events]):
         raise InvalidInputError(source=source.name, problem=f"{names[0]} leads beyond the rows of {relation.name}")
@@ -235,7 +240,7 @@ def _by_slice(arrays: Any, rule: Rule, source: Target, relation: Target, known: 
 def _same_rows(source: Target, relation: Target) -> EventLists:
     """Return the rows of a collection, whose ObjectIDs stand in another one row by row."""
     lists = source.column_lists([source.columns[0]])[0]
-    if not np.array_equal(lists.offsets, _offsets(relation, _OBJECT[0])):
+    if not np.array_equal(lists.offsets, _offsets(relation, _OBJECT[:1])):
         raise InvalidInputError(source=source.name, problem=f"{relation.name} has not a row for each of its rows")
     return lists
 
@@ -247,7 +252,7 @@ def _objects(arrays: Any, relation: Target, known: Known, *, lists: EventLists |
     targets = tuple(_with_ids(relation, np.unique(ids[local >= 0]).tolist(), known))
     events = _events_of(own.offsets)
     found = np.full(len(local), -1, np.int64)
-    for target, (base, offsets) in zip(targets, _bases(targets, None), strict=True):
+    for target, (base, offsets) in zip(targets, _bases(targets, ()), strict=True):
         rows = _found(offsets, events, local)
         found = np.where((ids == collection_id(target.name)) & (rows >= 0), base + rows, found)
     return Pointer((own if lists is None else lists)._replace(rows=found), targets)

@@ -9,7 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from keyplan.apps.hepnos.column_types import ColumnType, FixedType, packed_dtype, type_of_dtype, unpadded
+from keyplan.apps.hepnos.column_types import (
+    ColumnType,
+    FixedType,
+    ListType,
+    NumberType,
+    OptionType,
+    RecordType,
+    packed_dtype,
+    type_of_dtype,
+    unpadded,
+)
 from keyplan.apps.hepnos.errors import TypeMismatchError
 from keyplan.apps.hepnos.product_types import values_module
 from keyplan.apps.hepnos.references import Ref
@@ -20,6 +30,26 @@ __all__ = ["rows_of"]
 
 def rows_of(table: Any) -> tuple[Any, ColumnType]:
     """Return the rows of a table, and the type of a row. Raises InvalidInputError, TypeMismatchError."""
+    rows, kind = _rows_of(table)
+    _refuse_long_doubles("", kind)
+    return rows, kind
+
+
+def _refuse_long_doubles(path: str, kind: ColumnType) -> None:
+    match kind:
+        case NumberType(dtype) if dtype.itemsize > {"f": 8, "c": 16}.get(dtype.kind, dtype.itemsize):
+            problem = "its bytes differ from machine to machine: convert it to float64"
+            raise TypeMismatchError(type=str(kind), problem=problem, **({"column": path} if path else {}))
+        case ListType(content) | FixedType(content, _) | OptionType(content):
+            _refuse_long_doubles(path, content)
+        case RecordType(columns, _):
+            for name, each in columns:
+                _refuse_long_doubles(f"{path}.{name}" if path else name, each)
+        case _:
+            return
+
+
+def _rows_of(table: Any) -> tuple[Any, ColumnType]:
     if _is_of(table, "awkward"):
         return _of_awkward(table)
     if _is_of(table, "pandas") and hasattr(table, "columns"):
@@ -91,7 +121,7 @@ def _column(name: str, values: Any) -> Any:
         return _of_list(list(values))
     except TypeMismatchError as error:
         raise TypeMismatchError(**{**error.facts, "column": name} if name else error.facts) from error
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         problem = f"column {name!r} is of what no column holds" if name else "it is of what no table holds"
         raise InvalidInputError(source="table", problem=problem) from error
 

@@ -38,6 +38,7 @@ from keyplan.errors import CorruptionError
 
 __all__ = [
     "cast",
+    "contents_of",
     "counts_and_elements",
     "decoded",
     "encoded",
@@ -51,6 +52,7 @@ __all__ = [
     "joined",
     "list_or_nothing",
     "nothing_of",
+    "option_of",
     "rows_of_columns",
     "tightened",
     "to_packed",
@@ -116,7 +118,7 @@ def _empty(kind: ColumnType) -> Any:
         case FixedType(content, size):
             return ak.contents.RegularArray(_empty(content), size, 0)
         case OptionType(content):
-            return _option(np.zeros(0, np.bool_), _empty(content))
+            return option_of(np.zeros(0, np.bool_), _empty(content))
         case RecordType(columns, is_tuple):
             return _record(columns, [_empty(each) for _, each in columns], 0, is_tuple=is_tuple)
         case NothingType():
@@ -126,7 +128,7 @@ def _empty(kind: ColumnType) -> Any:
 def nothing_of(kind: ColumnType, length: int) -> Any:
     """Return so many values of an option of a type, each of them nothing."""
     content = _empty(kind.content if isinstance(kind, OptionType) else kind)
-    return ak.Array(_option(np.zeros(length, np.bool_), content))
+    return ak.Array(option_of(np.zeros(length, np.bool_), content))
 
 
 def cast(rows: Any, kind: ColumnType) -> Any:
@@ -145,19 +147,24 @@ def tightened(layout: Any) -> Any:
     if layout.is_option:
         if layout.mask_as_bool(valid_when=True).all():
             return tightened(layout.project())
-        return _option(layout.mask_as_bool(valid_when=True), tightened(layout.project()))
+        return option_of(layout.mask_as_bool(valid_when=True), tightened(layout.project()))
     if layout.is_indexed:
         return tightened(layout.project())
     if layout.parameter("__array__") is not None or layout.is_numpy or layout.is_unknown or layout.is_union:
         return layout
     if layout.is_record:
-        contents = [tightened(layout[name][: len(layout)]) for name in layout.fields]
+        contents = [tightened(each) for each in contents_of(layout)]
         return ak.contents.RecordArray(contents, None if layout.is_tuple else layout.fields, length=len(layout))
     if layout.is_regular:
         return ak.contents.RegularArray(tightened(layout.content), layout.size, len(layout))
     packed = layout.to_ListOffsetArray64(True)  # noqa: FBT003
     content = packed.content[: packed.offsets[-1]]
     return ak.contents.ListOffsetArray(packed.offsets, tightened(content))
+
+
+def contents_of(record: Any) -> list[Any]:
+    """Return the columns of records in their order. Why not by name: awkward looks through all names for each."""
+    return [content[: len(record)] for content in record.contents]
 
 
 # ---- from other forms ---------------------------------------------------------------------------------------------------
@@ -184,13 +191,13 @@ def from_arrays(arrays: Sequence[npt.NDArray[Any]], dtype: np.dtype[Any]) -> Any
     """Return arrays of any lengths as an array of lists."""
     offsets = ak.index.Index64(_ends(np.fromiter(map(len, arrays), np.int64, len(arrays))))
     flat = np.concatenate([np.empty(0, dtype), *arrays]).astype(dtype, copy=False)
-    return ak.Array(ak.contents.ListOffsetArray(offsets, _leaf(flat)))
+    return ak.Array(ak.contents.ListOffsetArray(offsets, from_packed(flat)))
 
 
 def from_masked(values: Any) -> Any:
     """Return a masked array of numpy as an array of options."""
     is_there = ~np.ma.getmaskarray(values)
-    return ak.Array(_option(is_there, from_packed(np.asarray(values)[is_there])))
+    return ak.Array(option_of(is_there, from_packed(np.asarray(values)[is_there])))
 
 
 def from_arrow(column: Any) -> Any:
@@ -261,7 +268,8 @@ def from_packed(rows: npt.NDArray[Any]) -> Any:
         return _text(
             _ends(np.fromiter(map(len, raws), np.int64, len(raws))), b"".join(raws), is_bytes=rows.dtype.kind == "S"
         )
-    return _leaf(np.ascontiguousarray(rows))
+    # Why: awkward knows no other order of bytes.
+    return _leaf(np.ascontiguousarray(rows, rows.dtype.newbyteorder("<")))
 
 
 def to_packed(rows: Any, kind: ColumnType) -> npt.NDArray[Any]:
@@ -277,8 +285,8 @@ def to_packed(rows: Any, kind: ColumnType) -> npt.NDArray[Any]:
 def _fill(rows: npt.NDArray[Any], layout: Any, kind: ColumnType) -> None:
     layout = _plain(layout)
     if isinstance(kind, RecordType):
-        for name, each in kind.columns:
-            _fill(rows[name], layout[name], each)
+        for (name, each), content in zip(kind.columns, contents_of(layout), strict=True):
+            _fill(rows[name], content, each)
     elif isinstance(kind, FixedType):
         inner = (layout.to_RegularArray() if layout.is_numpy else layout).content[: len(layout) * kind.size]
         flat = np.empty(len(inner), packed_dtype(kind.content))
@@ -335,8 +343,8 @@ def _encode(kind: ColumnType, layout: Any, counts: Counts, parts: list[list[byte
             parts.append(_slices(is_there.astype("u1").tobytes(), counts))
             _encode(content, layout.project() if layout.is_option else layout, _below(is_there, counts), parts)
         case RecordType(columns, _):
-            for name, each in columns:
-                _encode(each, layout[name][: len(layout)], counts, parts)
+            for (_, each), content in zip(columns, contents_of(layout), strict=True):
+                _encode(each, content, counts, parts)
         case NothingType():
             return  # Why: no element of it was seen, and so there are no bytes.
 
@@ -445,7 +453,7 @@ def _decode(kind: ColumnType, reader: _Reader, counts: Counts, *, is_wanted: boo
             _all_flags(reader, flags)
             is_there = np.frombuffer(flags, np.bool_)
             content = _decode(element, reader, _below(is_there, counts), is_wanted=is_wanted)
-            return _option(is_there, content) if is_wanted else None
+            return option_of(is_there, content) if is_wanted else None
         case RecordType(columns, is_tuple):
             contents = [_decode(each, reader, counts, is_wanted=is_wanted) for _, each in columns]
             return _record(columns, contents, int(counts.sum()), is_tuple=is_tuple) if is_wanted else None
@@ -470,7 +478,8 @@ def _text(offsets: Counts, raw: bytes, *, is_bytes: bool) -> Any:
     return ak.contents.ListOffsetArray(ak.index.Index64(offsets), content, parameters={"__array__": outer})
 
 
-def _option(is_there: npt.NDArray[np.bool_], content: Any) -> Any:
+def option_of(is_there: npt.NDArray[np.bool_], content: Any) -> Any:
+    """Return a content as an option, with nothing where there is none."""
     index = np.where(is_there, np.cumsum(is_there) - 1, -1).astype(np.int64)
     return ak.contents.IndexedOptionArray.simplified(ak.index.Index64(index), content)
 

@@ -4,7 +4,7 @@ A version is a type of product: some columns with their types. Files of several 
 several; an event has its rows in one of them. A table is read as the union of its versions.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -402,6 +402,14 @@ class Tables(Mapping[str, Table]):
 
     def __len__(self) -> int:
         return len(self._labelled(None))
+
+    # Why these, too: a look-up for each would read the notes again.
+
+    def values(self) -> ValuesView[Table]:
+        return {table.key: table for table in self._labelled(None)}.values()
+
+    def items(self) -> ItemsView[str, Table]:
+        return {table.key: table for table in self._labelled(None)}.items()
 
     def _labelled(self, label: str | None) -> list[Table]:
         found: dict[tuple[str, str], list[NotedTable]] = {}
