@@ -32,7 +32,7 @@ from keyplan.store import Store, open_store
 
 RECORDED = {
     "cells": (
-        '{"cells":[{"guid":"c1","availability_zone":"z1","load":1,"capacity":4,"is_draining":false,"host":"10.0.0.1"}]}'
+        '{"cells":[{"guid":"c1","availability_zone":"z1","load":1,"capacity":4,"is_draining":false,"versions":[],"host":"10.0.0.1"}]}'
     ),
     "demote": (
         '{"results":[{"instance_id":"f1","node_id":"n1","status":"failed","description":"it advertises no REST API"}]}'
@@ -50,7 +50,7 @@ RECORDED = {
         '"parameters":{},"nodes":[{"node_id":"n1","cell_guid":"c1"}],"bindings":[{"binding_id":"b1",'
         '"state":"ready","app_guid":"a"}],"operation":{"id":"o","kind":"provision","status":"success",'
         '"steps":[{"kind":"add","node":"n1","target":"","mark":"","is_asked":false,"tries":0}],"completed_steps":0,"message":"","plan_id":"","node_count":0,'
-        '"cells":[],"parameters":{},"configuration":{},"keep_seconds":0.0,"archive":null,"recovery":null,"failure":"","is_called_off":false,"begun_at":2.5,"ended_at":0.0}}'
+        '"cells":[],"parameters":{},"configuration":{},"keep_seconds":0.0,"archive":null,"recovery":null,"upgrade":null,"failure":"","is_called_off":false,"begun_at":2.5,"ended_at":0.0}}'
     ),
     "kept": (
         '{"instance_id":"f1","service_id":"s","plan_id":"p","organization_guid":"","space_guid":"sp",'

@@ -35,12 +35,15 @@ from keyplan.apps.patroni.backups.records import (
 from keyplan.apps.patroni.catalog import NODES_MAX
 from keyplan.apps.patroni.metrics import OWN_FIGURES_MAX, ClusterFigures, OperationMeters
 from keyplan.apps.patroni.ports import PortRange
+from keyplan.apps.patroni.upgrades.plans import UPGRADE_OPERATIONS
 from keyplan.engine import SYSTEM_CLOCK, MemoryEngine
 from keyplan.store import Store, open_store
 from keyplan.testing.faults import FailingEngine
 from tests.apps.patroni.conftest import Deployment
 from tests.apps.patroni.osb_platform import SOLO
 from tests.servers.patroni import until
+
+OTHERS = (*BACKUP_OPERATIONS, *UPGRADE_OPERATIONS)
 
 
 def figures(text: str) -> dict[str, float]:
@@ -102,7 +105,7 @@ def test_figures_tell_clusters_operations_ports_and_routers() -> None:
             'operations_in_progress{kind="provision"}': 0,
             'operations_in_progress{kind="update"}': 1,
             'operations_in_progress{kind="deprovision"}': 0,
-            **{f'operations_in_progress{{kind="{kind}"}}': 0 for kind in (*ActionKind, *BACKUP_OPERATIONS)},
+            **{f'operations_in_progress{{kind="{kind}"}}': 0 for kind in (*ActionKind, *OTHERS)},
             "instances_with_failed_operation": 1,
             "clusters_without_own_figures": 0,
             'cluster_has_leader{cluster="f1"}': 1,

@@ -110,6 +110,7 @@ def test_a_cell_of_up_is_given_what_up_was_given(tmp_path: Path) -> None:
         parameter=["a=1", "b=2"],
         patroni=["ttl=20", "synchronous_mode=true"],
         bucket_keys=["b=/keys"],
+        further=[Path("/other/bin")],
         certificate=certificate,
         key=key,
     )

@@ -4,21 +4,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from keyplan.apps.patroni import InstanceState, NodeKey, NodeOrder, NodeReport, Operation, OrderKey, Step
+from keyplan.apps.patroni import InstanceState, NodeKey, NodeOrder, Operation, OrderKey, Step
 from keyplan.apps.patroni.backups.plans import BackupPlans
 from keyplan.apps.patroni.backups.restore_plans import RestorePlans
 from keyplan.apps.patroni.clusters import clusters
 from keyplan.apps.patroni.diagnosis import diagnose
 from keyplan.apps.patroni.layout import OUTSIDE
 from keyplan.apps.patroni.refusals import RefusedError
-from keyplan.codec import Secret
 from keyplan.engine import SYSTEM_CLOCK
 from tests.apps.patroni.archived import ARCHIVE, archived, backup, cells_alive, made_cluster, words
+from tests.apps.patroni.halting_cells import AT_POSTGRESQL, PLACES, HaltingCells, ordered
 from tests.apps.patroni.paper_cluster import PaperCluster
-
-AT_POSTGRESQL = {"end_logins", "settle_bindings", "renew_data"}
-"""The steps that ask PostgreSQL, which is not there."""
-PLACES = [OrderKey(f"cell-{node}", node) for node in ("a", "b", "c")]
 
 
 @pytest.fixture
@@ -33,19 +29,6 @@ def cluster() -> PaperCluster:
 
 def at(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-def ordered(cluster: PaperCluster) -> None:
-    """The nodes as their cells run them."""
-    for place in PLACES:
-        cluster.broker.orders.put(place, NodeOrder(instance="f1", archive=ARCHIVE))
-        cluster.broker.reports.put(place, NodeReport(instance="f1", state="running"), lease=cluster.lease)
-    cluster.broker.initializations.put("f1", "7710")
-    cluster.broker.configurations.put("f1", {"ttl": 33})
-    state = cluster.broker.instances.require("f1")
-    state.superuser_credentials.username, state.superuser_credentials.password = "postgres_2", Secret("second")
-    state.replication_credentials.username = "replicator"
-    cluster.broker.instances.put("f1", state)
 
 
 def test_a_restore_in_place_halts_what_is_there_and_makes_others_on_the_same_cells(cluster: PaperCluster) -> None:
@@ -100,34 +83,6 @@ def test_what_cannot_be_restored_in_place_is_refused_and_nothing_is_halted(
 # ---- what is done -------------------------------------------------------------------------------------------------------
 
 
-class Cells:
-    """What the cells do: nodes that are ordered to halt do, and those that are ordered anew are there, or are refused."""
-
-    def __init__(self, cluster: PaperCluster, *, refuses: bool = False, stubborn: str = "") -> None:
-        self.broker, self.lease = cluster.broker, cluster.lease
-        self.refuses, self.stubborn = refuses, stubborn
-        self.halted: list[str] = []
-
-    def __call__(self) -> None:
-        for place, order in list(self.broker.orders.list()):
-            report = self.broker.reports.get(place)
-            if order.remove:
-                self.broker.orders.delete(place)
-                self.broker.reports.delete(place)
-            elif order.halted and (report is None or report.state != "halted") and place.node != self.stubborn:
-                self.halted.append(place.node)
-                self._report(place, "halted")
-                if self.broker.leaders.get("f1") == place.node:
-                    self.broker.leaders.delete("f1")
-            elif not order.halted and report is None:
-                self._report(place, "refused" if self.refuses else "running")
-            elif not order.halted and report is not None and report.state == "halted":
-                self._report(place, "running")
-
-    def _report(self, place: OrderKey, state: str) -> None:
-        self.broker.reports.put(place, NodeReport(instance="f1", state=state), lease=self.lease)
-
-
 def begun(cluster: PaperCluster, *kinds: str) -> Operation:
     """A restore in place, with the steps of these kinds alone."""
     found = RestorePlans(cluster.store, SYSTEM_CLOCK).restore("f1", at(200))
@@ -135,10 +90,10 @@ def begun(cluster: PaperCluster, *kinds: str) -> Operation:
     return found
 
 
-def laid_aside(cluster: PaperCluster) -> Cells:
+def laid_aside(cluster: PaperCluster) -> HaltingCells:
     archived(cluster, backup("x", 100))
     ordered(cluster)
-    cells = Cells(cluster)
+    cells = HaltingCells(cluster)
     cluster.on_pause = cells
     ended = cluster.carried_out(begun(cluster, "halt", "lay_aside", "add"))
     assert ended.status == "success", ended.message
@@ -178,7 +133,7 @@ def test_the_leader_is_halted_last_and_what_was_there_is_kept_as_the_former_clus
 def test_where_a_node_cannot_be_halted_all_go_on(cluster: PaperCluster) -> None:
     archived(cluster, backup("x", 100))
     ordered(cluster)
-    cluster.on_pause = Cells(cluster, stubborn="c")
+    cluster.on_pause = HaltingCells(cluster, stubborn="c")
     ended = cluster.carried_out(begun(cluster, "halt", "lay_aside"))
     assert (ended.status, ended.message.endswith("c is not halted: running")) == ("failed", True)
     assert [broker_order.halted for _, broker_order in cluster.broker.orders.list()] == [False] * 3
@@ -189,7 +144,7 @@ def test_where_a_node_cannot_be_halted_all_go_on(cluster: PaperCluster) -> None:
 def test_a_restore_that_fails_before_anybody_leads_is_undone(cluster: PaperCluster) -> None:
     archived(cluster, backup("x", 100))
     ordered(cluster)
-    cells = Cells(cluster, refuses=True)
+    cells = HaltingCells(cluster, refuses=True)
 
     def lead() -> None:
         cells()
@@ -221,7 +176,7 @@ def test_a_restore_that_fails_before_anybody_leads_is_undone(cluster: PaperClust
 def test_a_restore_that_does_not_come_to_an_end_is_called_off_and_undone(cluster: PaperCluster) -> None:
     archived(cluster, backup("x", 100))
     ordered(cluster)
-    cells, plans = Cells(cluster), RestorePlans(cluster.store, SYSTEM_CLOCK)
+    cells, plans = HaltingCells(cluster), RestorePlans(cluster.store, SYSTEM_CLOCK)
     operation = begun(cluster, "halt", "lay_aside", "add", "wait_recovered")
 
     def lead() -> None:
@@ -359,7 +314,7 @@ def killed_at(number: int) -> int:
     cells_alive(cluster)
     archived(cluster, backup("x", 100))
     ordered(cluster)
-    cells, broker, plans = Cells(cluster), cluster.broker, RestorePlans(cluster.store, SYSTEM_CLOCK)
+    cells, broker, plans = HaltingCells(cluster), cluster.broker, RestorePlans(cluster.store, SYSTEM_CLOCK)
 
     def live() -> None:
         nonlocal pauses

@@ -87,7 +87,14 @@ class UpProcess:
     """Everything on this machine, in a folder in memory."""
 
     def __init__(
-        self, folder: Path, *, cells: int, settings: Sequence[str] = (), has_instance_users: bool = True
+        self,
+        folder: Path,
+        *,
+        cells: int,
+        settings: Sequence[str] = (),
+        options: Sequence[str] = (),
+        has_instance_users: bool = True,
+        has_tls: bool = True,
     ) -> None:
         self.folder = folder
         self.data = folder / "data"
@@ -99,12 +106,15 @@ class UpProcess:
             *("--cells", str(cells), "--data", str(self.data), "--listen", f"127.0.0.1:{free_port()}"),
             *("--gateway", f"127.0.0.1:{free_port()}"),
             *("--node-ports", str(free_port()), "--parameter", "fsync=off", "--patroni", "loop_wait=1", "--json"),
-            *("--tls-certificate", str(authority.certificate("server")), "--tls-key", str(authority.key("server"))),
             *("--setting", f"patroni-broker.ports={self.first_port}-{self.first_port + 9}"),
             *("--setting", f"patroni-broker.replica-ports={self.first_read_port}"),
             # Why 5: a broker that was killed is waited for so long.
             *("--setting", "patroni-broker.claim-seconds=5"),
         ]
+        if has_tls:
+            certificate, key = authority.certificate("server"), authority.key("server")
+            self._arguments += ["--tls-certificate", str(certificate), "--tls-key", str(key)]
+        self._arguments += options
         self._arguments += [word for setting in settings for word in ("--setting", f"patroni-broker.{setting}")]
         users = instance_users() if has_instance_users else ()
         # Why three: a cell has a node that goes beside one that comes.
@@ -251,12 +261,26 @@ class UpProcess:
 
 
 @contextmanager
-def up_process(*, cells: int, settings: Sequence[str] = (), has_instance_users: bool = True) -> Iterator[UpProcess]:
-    """Everything for the length of a block. Settings of the broker are as in `claim-seconds=2`."""
+def up_process(
+    *,
+    cells: int,
+    settings: Sequence[str] = (),
+    options: Sequence[str] = (),
+    has_instance_users: bool = True,
+    has_tls: bool = True,
+) -> Iterator[UpProcess]:
+    """Everything for the length of a block. Settings of the broker are as in `claim-seconds=2`, options those of `up`."""
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="keyplan-up-", dir=memory if memory.is_dir() else None))
     folder.chmod(0o755)
-    process = UpProcess(folder, cells=cells, settings=settings, has_instance_users=has_instance_users)
+    process = UpProcess(
+        folder,
+        cells=cells,
+        settings=settings,
+        options=options,
+        has_instance_users=has_instance_users,
+        has_tls=has_tls,
+    )
     try:
         process.start()
         yield process

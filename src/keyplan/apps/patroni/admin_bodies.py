@@ -34,6 +34,7 @@ class CellShown(Struct):
     load: Annotated[int, Schema("How many nodes of all clusters are placed or ordered there.")]
     capacity: Annotated[int, Schema("How many may be; 0: no bound.")]
     is_draining: Annotated[bool, Schema("It takes no more nodes.")]
+    versions: Annotated[list[str], Schema("The major versions of PostgreSQL that it has; first that of new clusters.")]
     host: str
 
 

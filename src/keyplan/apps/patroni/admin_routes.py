@@ -93,7 +93,8 @@ class Administration:
         with self._store.snapshot() as state:
             broker = Broker(state)
             hosts = {name: cell.host for name, cell in broker.cells.list()}
-            return Cells([CellShown(*cell, host=hosts[cell.guid]) for cell in cell_loads(broker)])
+            loads = cell_loads(broker)
+            return Cells([CellShown(*cell[:-1], versions=[*cell.versions], host=hosts[cell.guid]) for cell in loads])
 
     @administered(
         Act.ADMINISTER,

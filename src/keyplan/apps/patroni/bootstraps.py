@@ -154,10 +154,15 @@ class BootstrapWatch:
             self._hung, self._since = found, SYSTEM_CLOCK.monotonic()
         return found.text if found is not None else ""
 
+    def has_lasted(self) -> bool:
+        """Tell whether a bootstrap has hung for long enough."""
+        waited = SYSTEM_CLOCK.monotonic() - self._since
+        return self._hung is not None and waited >= self._progress.waits.hang_seconds
+
     def is_cancelled(self) -> bool:
         """Cancel a bootstrap that has hung for long enough, and return whether it did: then another step is next."""
         found = self._hung
-        if found is None or SYSTEM_CLOCK.monotonic() - self._since < self._progress.waits.hang_seconds:
+        if found is None or not self.has_lasted():
             return False
         tries = self._progress.commit(lambda broker, operation: self._cancel(broker, operation, found))
         if tries >= BOOTSTRAPS_MAX:

@@ -12,7 +12,7 @@ from typing import Final
 from uuid import uuid4
 
 from keyplan.apps.patroni.backups.archive import archiving
-from keyplan.apps.patroni.backups.books import end_span
+from keyplan.apps.patroni.backups.books import end_span, version_of
 from keyplan.apps.patroni.backups.restore_steps import RestoreSteps, has_turned_back
 from keyplan.apps.patroni.backups.steps import BackupSteps
 from keyplan.apps.patroni.bootstraps import take_initialize_away
@@ -29,8 +29,9 @@ from keyplan.apps.patroni.operations import FAILED, SUCCESS
 from keyplan.apps.patroni.ports import PortAllocator
 from keyplan.apps.patroni.records import InstanceState, NodeOrder, Operation, Step
 from keyplan.apps.patroni.refusals import RefusedError
-from keyplan.apps.patroni.scheduling import available_cells, cells_in_order
+from keyplan.apps.patroni.scheduling import available_cells, cells_in_order, version_of_new
 from keyplan.apps.patroni.site_callbacks import CallbackFailedError, SiteCallbacks, cluster_data_of
+from keyplan.apps.patroni.upgrades.steps import UpgradeSteps
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import CorruptionError
 from keyplan.store import Store
@@ -80,6 +81,7 @@ class OperationWork:
             **LoginSteps(self._progress, catalog).steps,
             **BackupSteps(self._progress, ports).steps,
             **RestoreSteps(self._progress).steps,
+            **UpgradeSteps(self._progress).steps,
         }
 
     def run(self) -> Operation:
@@ -129,17 +131,24 @@ class OperationWork:
                 used = [cell for _, cell in beside.nodes.list(self._instance)]
                 step = operation.steps[operation.completed_steps]
                 cells = available_cells(cell_loads(beside), allowed=[step.target] if step.target else operation.cells)
-            names = [name for name in cells_in_order(cells, used) if name not in refused]
-            if not names:
-                reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(refused.items()))
-                raise StepFailedError(f"no cell takes the node ({reasons or 'there is none'})")
+                version = version_of(beside, self._instance)
             state = broker.instances.require(self._instance)
+            if not used and not version and not state.restore and state.recovery is None:
+                state.version = version = version_of_new(cells)
+                broker.instances.put(self._instance, state)
+            lacking = {cell.guid: f"it has no PostgreSQL {version}" for cell in cells if not cell.runs(version)}
+            names = [name for name in cells_in_order(cells, used) if name not in {**refused, **lacking}]
+            if not names:
+                reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted({**lacking, **refused}.items()))
+                raise StepFailedError(f"no cell takes the node ({reasons or 'there is none'})")
             order = NodeOrder(
                 instance=self._instance,
                 patroni=self._patroni_of(operation.plan_id),
                 restore=state.restore,
                 archive=state.archive,
                 recovery=state.recovery,
+                upgrade=state.upgrade,
+                version=version,
             )
             broker.orders.put(OrderKey(names[0], key.node), with_logins(order, state))
             broker.node_intents.put(key, names[0])
@@ -156,6 +165,7 @@ class OperationWork:
             found = {}  # Why: a plan that was taken out of the catalog stays that of its instances.
         for above in (
             {} if state.recovery is None else state.recovery.configuration,
+            {} if state.upgrade is None else state.upgrade.configuration,
             {} if state.archive is None else archiving(state.archive),
         ):
             found = merged(found, above)

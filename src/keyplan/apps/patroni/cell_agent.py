@@ -321,7 +321,9 @@ class CellAgent:
         self._registrar.register(name, node.address if node.postmaster is not None else "")
 
     def _report(self, node: Node) -> NodeReport:
-        report = NodeReport(instance=node.plan.instance, address=node.address, archive=node.archive_state)
+        report = NodeReport(
+            instance=node.plan.instance, address=node.address, archive=node.archive_state, version=node.data_version
+        )
         if node.is_ready:
             report.state = "running"
             return report
@@ -347,7 +349,14 @@ class CellAgent:
         free = list(islice(settings.ports.free(settings.cell.host, taken=taken), 2))
         if len(free) < 2:
             raise InvalidInputError(source=settings.name, problem="the cell has no free ports left")
+        # Why now: one that has no programs for it refuses, and another cell is asked.
+        self._host.programs_for(order.version)
         user = settings.users.free(owners_of_homes(self._folder)) if settings.users.names else ""
+        if order.upgrade is not None:
+            former = self._nodes.get(order.upgrade.node)
+            if former is None:
+                raise InvalidInputError(source=order.upgrade.node, problem="is to be upgraded, and is not here")
+            user = former.plan.user  # Why: it reads that one's data.
         if user is None:
             raise InvalidInputError(source=settings.name, problem="the cell has no users left for another node")
         return NodePlan(
@@ -368,6 +377,8 @@ class CellAgent:
             restore_command=settings.restore_command,
             archive=order.archive,
             recovery=order.recovery,
+            upgrade=order.upgrade,
+            version=order.version,
             user=user,
         )
 

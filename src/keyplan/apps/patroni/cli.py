@@ -17,6 +17,7 @@ from keyplan.apps.patroni.diagnosis import MENDABLE, diagnose, mend_all
 from keyplan.apps.patroni.layout import Broker, NodeKey, OrderKey
 from keyplan.apps.patroni.readable import readable
 from keyplan.apps.patroni.records import NodeOrder
+from keyplan.apps.patroni.upgrades.cli import add_upgrades
 from keyplan.cli import (
     ConfigOption,
     JsonOption,
@@ -54,6 +55,7 @@ app.command("events")(show_events)
 add_actions(app)
 add_adoption(app)
 add_backups(app)
+add_upgrades(app)
 
 
 @app.command("doctor")

@@ -93,7 +93,7 @@ def cell(
         gateway=Gateway(
             gateway, _mode(mode), password=Secret(password_file.read_text().strip() if password_file else "")
         ),
-        cell=Cell(availability_zone=zone, host=address, capacity=capacity),
+        cell=Cell(availability_zone=zone, host=address, capacity=capacity, versions=host.versions),
         ports=PortRange.of_text(ports),
         hostname=(hostname or socket.gethostname()).replace(":", "-").replace("/", "-"),
         parameters=nodes.parameters,

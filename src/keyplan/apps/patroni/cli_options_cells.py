@@ -97,6 +97,14 @@ class NodeOptions(NamedTuple):
             "--postgresql", metavar="FOLDER", help="PostgreSQL's programs; by default the newest of Debian's."
         ),
     ] = None
+    further: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--also-postgresql",
+            metavar="FOLDER",
+            help="Programs of another major version, for clusters of it and for upgrades; may be repeated.",
+        ),
+    ] = None
     parameter: Annotated[
         list[str] | None,
         typer.Option(
@@ -132,7 +140,11 @@ class NodeOptions(NamedTuple):
     def host(self, users: InstanceUsers) -> Host:
         """Find what runs nodes here. Raises InvalidInputError."""
         return find_host(
-            user=self.user, programs=self.postgresql, instance_users=users, bucket_keys=self.keys_of_buckets
+            user=self.user,
+            programs=self.postgresql,
+            further=self.further or (),
+            instance_users=users,
+            bucket_keys=self.keys_of_buckets,
         )
 
     @property
@@ -178,6 +190,7 @@ class NodeOptions(NamedTuple):
             ("--user", [self.user]),
             ("--log-level", [self.log_level]),
             ("--postgresql", [] if self.postgresql is None else [str(self.postgresql)]),
+            ("--also-postgresql", [str(folder) for folder in self.further or ()]),
             ("--restore", [self.restore] if self.restore else []),
             ("--bucket-keys", self.bucket_keys or []),
             ("--tls-certificate", [] if tls is None else [str(tls.certificate)]),

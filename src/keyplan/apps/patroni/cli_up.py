@@ -16,7 +16,6 @@ from keyplan.apps.patroni.cli_options_cells import (
     tell_of_common_user,
 )
 from keyplan.apps.patroni.logs import LOGGER, set_up_logging
-from keyplan.apps.patroni.node_host import find_host
 from keyplan.apps.patroni.node_users import InstanceUsers
 from keyplan.apps.patroni.up import Everything, UpSettings
 from keyplan.cli import JsonOption, print_json, print_text, spread
@@ -85,7 +84,7 @@ def up(
     # Why here: what is wrong or missing is said now, and not in the log of a cell.
     _ = nodes.parameters, nodes.dynamic
     users = InstanceUsers.of_text(instance_users)
-    host = find_host(user=nodes.user, programs=nodes.postgresql, instance_users=users)
+    host = nodes.host(users)
     tell_of_common_user(host, users)
     folder = data.absolute()
     settings = UpSettings(

@@ -140,7 +140,7 @@ def cell_loads(broker: Broker) -> list[CellLoad]:
     intents = readable(broker.node_intents.rows())
     loads.update(cell for key, cell in intents if not broker.nodes.exists(key))
     return [
-        CellLoad(guid, cell.availability_zone, loads[guid], cell.capacity, cell.is_draining)
+        CellLoad(guid, cell.availability_zone, loads[guid], cell.capacity, cell.is_draining, tuple(cell.versions))
         for guid, cell in readable(broker.cells.rows())
     ]
 

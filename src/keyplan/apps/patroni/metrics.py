@@ -22,13 +22,14 @@ from keyplan.apps.patroni.operations import FAILED, IN_PROGRESS
 from keyplan.apps.patroni.ports import PortRange
 from keyplan.apps.patroni.readable import readable
 from keyplan.apps.patroni.records import Operation
+from keyplan.apps.patroni.upgrades.plans import UPGRADE_OPERATIONS
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import KeyplanError
 from keyplan.store import Store
 
 __all__ = ["OWN_FIGURES_MAX", "ClusterFigures", "EventMeters", "OperationMeters"]
 
-_KINDS: Final = ("provision", "update", "deprovision", *ActionKind, *BACKUP_OPERATIONS)
+_KINDS: Final = ("provision", "update", "deprovision", *ActionKind, *BACKUP_OPERATIONS, *UPGRADE_OPERATIONS)
 OWN_FIGURES_MAX: Final = 500
 """Of how many clusters, the first by name, each has figures of its own. Why bounded: a scrape keeps every one of them apart."""
 

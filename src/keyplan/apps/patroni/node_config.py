@@ -11,6 +11,8 @@ from msgspec import Struct, field
 from keyplan.apps.patroni.backups.archive import ARCHIVE_FILE, fetching, recovering
 from keyplan.apps.patroni.backups.records import Archive, Recovery
 from keyplan.apps.patroni.records import Credentials
+from keyplan.apps.patroni.upgrades.records import Upgrade
+from keyplan.apps.patroni.upgrades.script import upgrading
 from keyplan.codec import Secret
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "NodePlan",
     "merged",
     "patroni_configuration",
+    "tls_parameters",
     "written",
 ]
 
@@ -88,6 +91,10 @@ class NodePlan(Struct, kw_only=True):
     """Where it archives its log, and its backups go; None: nowhere."""
     recovery: Recovery | None = None
     """The backup and the time that its cluster begins with, where it has an archive to begin from."""
+    upgrade: Upgrade | None = None
+    """The node of another version whose data its cluster begins with; None: it does not."""
+    version: str = ""
+    """The major version of PostgreSQL that its data are to be of; empty: that of the cell's new clusters."""
     halted: bool = False
     """Whether it stays ended, and keeps its data, whoever looks after it."""
     user: str = ""
@@ -157,7 +164,7 @@ def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict
                 "unix_socket_directories": "",
                 # Why: the shared memory of a killed PostgreSQL is removed with its folder then.
                 "dynamic_shared_memory_type": "mmap",
-                **(_tls_parameters(home.parent) if plan.has_tls else {}),
+                **(tls_parameters(home.parent) if plan.has_tls else {}),
                 **plan.parameters,
             },
             "pg_hba": [
@@ -169,7 +176,8 @@ def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict
     }
 
 
-def _tls_parameters(folder: Path) -> dict[str, str]:
+def tls_parameters(folder: Path) -> dict[str, str]:
+    """Return PostgreSQL's parameters of a node that has a certificate, which lies in the node's folder."""
     return {
         "ssl": "on",
         "ssl_cert_file": str(folder / CERTIFICATE_FILE),
@@ -187,9 +195,11 @@ def _fetching(plan: NodePlan, folder: Path) -> dict[str, Any]:
 
 def _restoring(plan: NodePlan, folder: Path) -> dict[str, Any]:
     """How the first node makes its data, where not by initdb: Patroni adds `--scope` and `--datadir` to a site's command."""
+    roles = [login.username for login in (plan.superuser, plan.replication, plan.rewind) if login.username]
     if plan.recovery is not None:
-        roles = [login.username for login in (plan.superuser, plan.replication, plan.rewind) if login.username]
         return recovering(plan.recovery, folder=folder, roles=roles)
+    if plan.upgrade is not None:
+        return upgrading(folder, roles)
     if not plan.restore:
         return {}
     command = f"{plan.restore_command} {shlex.quote(plan.restore)}"

@@ -7,7 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -44,6 +44,8 @@ class Host:
     """The major version of the programs, as `15`; empty: not known."""
     others: Path = _DEBIAN_PROGRAMS
     """Where programs of other versions are, each in `VERSION/bin`."""
+    further: Mapping[str, Path] = field(default_factory=dict)
+    """Where programs of versions are that were named, by version: they come before those of `others`."""
     bucket_keys: Mapping[str, str] = field(default_factory=dict)
     """By buckets of backups, where their keys are: a file, or `command:WORDS`."""
 
@@ -66,13 +68,20 @@ class Host:
         """
         if data_version in {"", self.version} or not self.version:
             return self.programs
-        found = self.others / data_version / "bin"
+        found = self.further.get(data_version) or self.others / data_version / "bin"
         if not (found / "postgres").exists():
             problem = (
                 f"its data are of this version, and there are programs of {self.version}: install them beside these"
             )
             raise InvalidInputError(source=f"PostgreSQL {data_version}", problem=problem)
         return found
+
+    @property
+    def versions(self) -> list[str]:
+        """The major versions that this machine has programs of: first that of new data, then the others, the newest first."""
+        beside = {path.parent.name for path in _numbered(self.others) if (path / "postgres").exists()}
+        others = ({*self.further} | beside) - {self.version}
+        return [*filter(None, [self.version]), *sorted(others, key=_by_number, reverse=True)]
 
     def make_passage(self, folder: Path) -> None:
         """Make a folder that nodes lie below, as `make_passage` does."""
@@ -129,15 +138,27 @@ def as_user(user: str, *command: str) -> list[str]:
     return ["setpriv", f"--reuid={user}", f"--regid={group}", "--init-groups", "env", *command]
 
 
+def _numbered(folder: Path) -> list[Path]:
+    """Return the folders of programs that are below one by version. Why by number: what has none is for who asks for it."""
+    return [path for path in folder.glob("*/bin") if _VERSION.fullmatch(path.parent.name)]
+
+
+def _by_number(version: str) -> list[int]:
+    # Why: 9.6 is older than 15.
+    return [int(part) for part in version.split(".")]
+
+
 def find_host(
     *,
     user: str = NODE_USER_DEFAULT,
     programs: Path | None = None,
+    further: Sequence[Path] = (),
     instance_users: InstanceUsers | None = None,
     bucket_keys: Mapping[str, str] | None = None,
 ) -> Host:
     """Find what runs nodes on this machine. Only root changes to `user`; anybody else runs nodes as themselves.
 
+    New clusters are of the version of `programs`; `further` are programs of others, in folders that are not Debian's.
     Raises InvalidInputError, which says what has to be installed; and for users of nodes that only root could change to.
     """
     names = () if instance_users is None else instance_users.names
@@ -150,9 +171,7 @@ def find_host(
             source="--instance-users", problem=f"{user} is the user of all other nodes: leave it out"
         )
     if programs is None:
-        # Why by number: 9.6 is older than 15. What has none, as a preview of the next version, is for who asks for it.
-        numbered = [path for path in _DEBIAN_PROGRAMS.glob("*/bin") if _VERSION.fullmatch(path.parent.name)]
-        versions = sorted(numbered, key=lambda path: [int(part) for part in path.parent.name.split(".")])
+        versions = sorted(_numbered(_DEBIAN_PROGRAMS), key=lambda path: _by_number(path.parent.name))
         found = shutil.which("postgres")
         programs = versions[-1] if versions else Path(found).parent if found else None
     if programs is None or not (programs / "postgres").exists():
@@ -173,6 +192,7 @@ def find_host(
         acting,
         has_instance_users=bool(names),
         version=_version_of(programs),
+        further={_version_of(folder): folder for folder in further},
         bucket_keys=bucket_keys or {},
     )
 
@@ -189,7 +209,8 @@ def _version_of(programs: Path) -> str:
             timeout=_PROBE_SECONDS_MAX,
         )
     except OSError as error:
-        raise InvalidInputError(source=str(programs / "postgres"), problem="cannot be run") from error
+        problem = "cannot be run: name the folder that has PostgreSQL's programs"
+        raise InvalidInputError(source=str(programs / "postgres"), problem=problem) from error
     found = _TOLD_VERSION.match(asked.stdout)
     if found is None:
         raise InvalidInputError(source=str(programs / "postgres"), problem="does not tell its version")

@@ -3,7 +3,7 @@
     NODE/node.json     what it is, for the agent alone          NODE/patroni.yml   Patroni's, readable by its user alone
     NODE/process       id and start time of Patroni             NODE/home/         all that PostgreSQL writes
     NODE/log           what both say                       NODE/server.*      certificate and key, where it has one
-                                                           NODE/pgbackrest.*  where its archive is, where it has one
+    NODE/upgrade.*     what is run for an upgrade          NODE/pgbackrest.*  where its archive is, where it has one
 
 A node lives on without the agent, and the next agent finds it here.
 """
@@ -36,6 +36,7 @@ from keyplan.apps.patroni.node_host import Host, make_passage
 from keyplan.apps.patroni.node_users import owner_of, user_entry
 from keyplan.apps.patroni.processes import Running, Spawned, processes_of_user
 from keyplan.apps.patroni.records import Credentials
+from keyplan.apps.patroni.upgrades.node_files import write_making_script
 from keyplan.codec import JsonForm
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import CorruptionError, InvalidInputError
@@ -218,6 +219,7 @@ class Node:
         self._make_folders()
         write_source_files(self.plan, self._host, self.folder)
         write_archive_files(self.plan, self._host, self.folder)
+        write_making_script(self.plan, self._host, self.folder)
         self._write_configuration()
         self._note_plan()
 
@@ -235,7 +237,7 @@ class Node:
 
     def _configuration(self) -> str:
         # Why by its data: the machine may have been given another version since, and a node's data stay what they are.
-        programs = self._host.programs_for(self.data_version)
+        programs = self._host.programs_for(self.data_version or self.plan.version)
         return written(patroni_configuration(self.plan, home=self._home, programs=programs))
 
     def _note_plan(self) -> None:
@@ -396,9 +398,13 @@ class Node:
     def _has_strays(self) -> bool:
         """End what else runs as the node's own user, as what a statement has started; return whether there was something.
 
-        Invariant: nothing of a removed node is left to meet the next one that its user is given to.
+        Invariant: nothing of a removed node is left to meet the next one that its user is given to. After an upgrade another
+        node of its cluster has the user already, and what runs may be that one's.
         """
+        beside = (home for home in self.folder.parent.glob("*/home") if home != self._home)
         owner = owner_of(self._home) if self.plan.user else None
+        if owner is not None and owner in {owner_of(home) for home in beside}:
+            return False
         # Trap: a home that was not given away yet is the agent's own.
         strays = [] if owner is None or owner in {os.geteuid(), 0} else list(processes_of_user(owner))
         for process in strays:

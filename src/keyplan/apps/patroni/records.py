@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from keyplan.apps.patroni.backups.records import Archive, ArchiveState, Recovery
+from keyplan.apps.patroni.upgrades.records import Upgrade
 from keyplan.codec import Secret, ValueForm, plain_of_secret, secret_of_plain, value_schema
 from keyplan.errors import CorruptionError, InvalidRecordError
 
@@ -230,13 +231,14 @@ class OperationInfo(Struct, kw_only=True):
 class FormerCluster(Struct, kw_only=True):
     """A cluster that another one took the place of: its nodes are halted, with their data, until it comes back or is removed.
 
-    `nodes` are their cells, and `leader` who led last. `system` is its identifier; `configuration`, `archive` and the users are
-    what they were. `laid_aside_at` is in seconds of Unix time.
+    `nodes` are their cells, and `leader` who led last. `system` is its identifier, `version` that of its PostgreSQL;
+    `configuration`, `archive` and the users are what they were. `laid_aside_at` is in seconds of Unix time.
     """
 
     nodes: dict[str, str]
     leader: str = ""
     system: str = ""
+    version: str = ""
     configuration: dict[str, Any] = field(default_factory=dict)
     archive: Archive | None = None
     superuser_credentials: Credentials = field(default_factory=Credentials)
@@ -252,8 +254,9 @@ class InstanceState(Struct, kw_only=True):
     whom standbys log in as; `rewind_credentials` whom a former leader copies as; `admin_credentials` the log-in of Patroni's
     REST API. `app_credentials` is the shared user of former brokers and stays empty here: each binding has its own. `nodes` was
     theirs too: the `nodes` table is the truth. `restore` is where the site's backup is that the cluster was made from.
-    `archive` is where its own backups go; None: there are none. `recovery` is what it is made from, until it is. `former` is
-    the cluster in whose place it was restored.
+    `archive` is where its own backups go; None: there are none. `recovery` or `upgrade` is what it is made from, until it is.
+    `former` is the cluster in whose place it was restored, or upgraded. `version` is the major version of PostgreSQL of its
+    nodes; empty: what their cells say.
 
     Of a cluster that was adopted, `adopted_at` is when.
 
@@ -285,7 +288,9 @@ class InstanceState(Struct, kw_only=True):
     restore: str = ""
     archive: Archive | None = None
     recovery: Recovery | None = None
+    upgrade: Upgrade | None = None
     former: FormerCluster | None = None
+    version: str = ""
     created_at: float = 0.0
     adopted_at: float = 0.0
     info: OperationInfo = field(default_factory=OperationInfo)
@@ -299,13 +304,15 @@ class Cell(Struct, kw_only=True):
     """A server that runs nodes, as it announces itself on its lease: there is a record as long as it is alive.
 
     `host` is the address under which its nodes are reached. `capacity` is how many nodes it takes; 0: no bound. One that is
-    `is_draining` is given no new nodes.
+    `is_draining` is given no new nodes. `versions` are the major versions of PostgreSQL that it has programs of, first that of
+    new clusters; none: it does not say.
     """
 
     availability_zone: str = "z1"
     host: str = "127.0.0.1"
     capacity: int = 0
     is_draining: bool = False
+    versions: list[str] = field(default_factory=list)
 
 
 class StoreIdentity(Struct, kw_only=True):
@@ -321,8 +328,9 @@ class NodeOrder(Struct, kw_only=True):
     A node without an order is left as it is: the absence of an order is no order. The users are those of the instance's state,
     which no cell reads: an order has all that its cell needs. With other `logins` the node is to use these from now on.
     `patroni` is merged into the cluster's dynamic configuration when it is bootstrapped (`ttl`, `loop_wait`, ...). `restore` is
-    where the site's backup is that the cluster is made from, and `recovery` one of the broker's; without either it begins
-    empty. `archive` is where the node archives its log.
+    where the site's backup is that the cluster is made from, and `recovery` one of the broker's; `upgrade` is a node of
+    another version whose data it is made from. Without any it begins empty. `archive` is where the node archives its log.
+    `version` is the major version of PostgreSQL that it is of; empty: that of the cell's new clusters.
     """
 
     instance: str
@@ -330,6 +338,8 @@ class NodeOrder(Struct, kw_only=True):
     restore: str = ""
     archive: Archive | None = None
     recovery: Recovery | None = None
+    upgrade: Upgrade | None = None
+    version: str = ""
     superuser: Credentials = field(default_factory=Credentials)
     replication: Credentials = field(default_factory=Credentials)
     rewind: Credentials = field(default_factory=Credentials)
@@ -347,7 +357,7 @@ class NodeReport(Struct, kw_only=True):
     ended, and its data are kept), or `unordered` (it has the node, and nobody ordered it). `message` is for people and holds no
     secret. `address` is the `host:port` that clients of this node's PostgreSQL use. `data_bytes` is how large its data are
     while PostgreSQL takes no connections, and grows while they are copied. `archive` is there once the node has been told where
-    it archives.
+    it archives. `version` is the major version of PostgreSQL that has made its data.
     """
 
     instance: str = ""
@@ -356,6 +366,7 @@ class NodeReport(Struct, kw_only=True):
     address: str = ""
     data_bytes: int = 0
     archive: ArchiveState | None = None
+    version: str = ""
 
 
 class Step(Struct, kw_only=True):
@@ -383,8 +394,9 @@ class Operation(Struct, kw_only=True):
     `kind` is `provision`, `update`, `deprovision`, or the word of an action, as `switchover`. `status` is `in-progress`,
     `success` or `failed`. Times are seconds of Unix time. `plan_id`, `node_count`, `cells` and `parameters` are what the
     instance is once it has succeeded. `configuration` is what changes in that of the cluster, `archive` where it is to archive.
-    `keep_seconds` is how long logins count that were replaced. `recovery` is what it restores in place. `failure` is why what
-    it has done is being undone; it fails with that. One that `is_called_off` is undone as soon as it may be.
+    `keep_seconds` is how long logins count that were replaced. `recovery` is what it restores in place, `upgrade` what it
+    upgrades. `failure` is why what it has done is being undone; it fails with that. One that `is_called_off` is undone as soon
+    as it may be.
     """
 
     schema_name: ClassVar[str] = "BrokerLastOperationRecord"
@@ -402,6 +414,7 @@ class Operation(Struct, kw_only=True):
     keep_seconds: float = 0.0
     archive: Archive | None = None
     recovery: Recovery | None = None
+    upgrade: Upgrade | None = None
     failure: str = ""
     is_called_off: bool = False
     begun_at: float = 0.0

@@ -6,7 +6,7 @@ Spread first over availability zones, then over cells, then by load (specificati
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-__all__ = ["CellLoad", "available_cells", "cells_in_order"]
+__all__ = ["CellLoad", "available_cells", "cells_in_order", "version_of_new"]
 
 
 class CellLoad(NamedTuple):
@@ -17,6 +17,11 @@ class CellLoad(NamedTuple):
     load: int = 0
     capacity: int = 0
     is_draining: bool = False
+    versions: tuple[str, ...] = ()
+
+    def runs(self, version: str) -> bool:
+        """True when it has programs of a major version of PostgreSQL, or nobody knows whether it has."""
+        return not version or not self.versions or version in self.versions
 
     @property
     def has_room(self) -> bool:
@@ -36,6 +41,15 @@ def available_cells(
         for cell in cells
         if (not allowed or cell.guid in allowed) and (cell.has_room or (cell.guid in used and not cell.is_draining))
     ]
+
+
+def version_of_new(cells: Sequence[CellLoad]) -> str:
+    """Return the major version that a cluster on these cells begins with: that with which most of them begin new clusters.
+
+    Of equally many it is the newest. Empty where no cell says which versions it has.
+    """
+    firsts = [cell.versions[0] for cell in cells if cell.versions]
+    return max(firsts, key=lambda version: (firsts.count(version), float(version)), default="")
 
 
 def cells_in_order(cells: Sequence[CellLoad], used: Sequence[str] = ()) -> list[str]:

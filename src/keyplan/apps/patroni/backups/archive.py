@@ -22,6 +22,7 @@ __all__ = [
     "fetching",
     "pgbackrest_configuration",
     "recovering",
+    "renewal",
 ]
 
 ARCHIVE_FILE: Final = "pgbackrest.conf"
@@ -121,10 +122,10 @@ def recovering(recovery: Recovery, *, folder: Path, roles: Sequence[str]) -> dic
     if recovery.target:
         settings["recovery_target_time"] = recovery.target
     method = {"command": shlex.join(command), "no_params": True, "recovery_conf": settings}
-    return {"method": "pgbackrest", "pgbackrest": method, "post_bootstrap": _renewal(roles)}
+    return {"method": "pgbackrest", "pgbackrest": method, "post_bootstrap": renewal(roles)}
 
 
-def _renewal(roles: Sequence[str]) -> str:
+def renewal(roles: Sequence[str]) -> str:
     """Return a command that lets passwords of roles count again. Patroni gives them some, and leaves the time when they end."""
     # Why quotes are doubled: who makes a cluster from one that was adopted gives the names.
     names = ", ".join("'{}'".format(role.replace("'", "''")) for role in roles)

@@ -27,6 +27,7 @@ __all__ = [
     "recovery_target",
     "shown_time",
     "sound_backups",
+    "version_of",
 ]
 
 
@@ -78,6 +79,7 @@ def put_book(broker: Broker, instance: str, state: InstanceState, archive: Archi
     book = broker.backup_books.get(key) or BackupBook(archive=archive, spans=[Span(since=since)])
     book.archive = archive
     book.service_id, book.plan_id, book.node_count = state.service_id, state.plan_id, state.node_count
+    book.version = state.version or _reported_version(broker, instance) or book.version
     broker.backup_books.put(key, book)
     return book
 
@@ -141,6 +143,17 @@ def last_verified(book: BackupBook) -> Backup | None:
 def shown_time(seconds: float) -> str:
     """Return a time of Unix as people and commands read it, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def version_of(broker: Broker, instance: str) -> str:
+    """Return the major version of PostgreSQL that an instance is of; empty: nobody has said so yet."""
+    state = broker.instances.get(instance)
+    return (state.version if state is not None else "") or _reported_version(broker, instance)
+
+
+def _reported_version(broker: Broker, instance: str) -> str:
+    report = leaders_report(broker, instance)
+    return report.version if report is not None else ""
 
 
 def leaders_report(broker: Broker, instance: str) -> NodeReport | None:

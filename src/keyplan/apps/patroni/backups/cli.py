@@ -13,7 +13,7 @@ from keyplan.apps.patroni.backups.books import newest_book, shown_time
 from keyplan.apps.patroni.backups.plans import BackupKind, BackupPlans
 from keyplan.apps.patroni.backups.records import Backup, BackupBook, BackupPolicy, Repository, S3Store
 from keyplan.apps.patroni.backups.restore_plans import RestorePlans
-from keyplan.apps.patroni.backups.view import archive_view
+from keyplan.apps.patroni.backups.view import archive_view, lost_by_way_back
 from keyplan.apps.patroni.cli_actions import ActionOptions, Consent, begin_and_follow
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.records import Operation
@@ -32,7 +32,7 @@ from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
 from keyplan.store import Store
 
-__all__ = ["add_backups", "time_of"]
+__all__ = ["add_backups", "go_back", "remove_former", "time_of"]
 
 _KINDS: Final[dict[str, BackupKind]] = {"full": "full", "differential": "diff", "incremental": "incr"}
 _Instance = Annotated[str, typer.Argument(help="The instance.")]
@@ -214,22 +214,36 @@ def _restore(
             ),
         )
         return
-    if chosen.is_in_place:
-        question = (
-            f"Halt {instance}, and make it again as it was {f'at {to}' if to else 'when its log was last archived'}?"
-        )
-        begin: Callable[..., Operation] = partial(_restored, instance=instance, target=target)
-    elif chosen.is_back:
-        question = f"Halt {instance}, and return to what was there before?"
-        begin = partial(_gone_back, instance=instance)
-    else:
-        question = f"Remove what was there before {instance} was restored, with its data?"
-        begin = partial(_finished, instance=instance)
+    if chosen.is_back:
+        go_back(instance, options, is_agreed=chosen.yes)
+        return
+    if chosen.is_final:
+        remove_former(instance, options, is_agreed=chosen.yes)
+        return
+    question = f"Halt {instance}, and make it again as it was {f'at {to}' if to else 'when its log was last archived'}?"
+    _begin(instance, options, question, chosen.yes, partial(_restored, instance=instance, target=target))
+
+
+def go_back(instance: str, options: ActionOptions, *, is_agreed: bool) -> None:
+    """Return to an instance's former cluster; with `is_agreed` nobody is asked. The command for it, and that of an upgrade."""
+    question = f"Halt {instance}, and return to what was there before?"
+    _begin(instance, options, question, is_agreed, partial(_gone_back, instance=instance))
+
+
+def remove_former(instance: str, options: ActionOptions, *, is_agreed: bool) -> None:
+    """Remove an instance's former cluster; with `is_agreed` nobody is asked. The command for it, and that of an upgrade."""
+    question = f"Remove what was there before {instance} became what it is, with its data?"
+    _begin(instance, options, question, is_agreed, partial(_finished, instance=instance))
+
+
+def _begin(
+    instance: str, options: ActionOptions, question: str, is_agreed: bool, begin: Callable[..., Operation]
+) -> None:
     begin_and_follow(
         instance,
         options,
         lambda store: begin(store, is_trial=options.is_trial),
-        Consent(question, chosen.yes, lambda store: begin(store, is_trial=True).steps),
+        Consent(question, is_agreed, lambda store: begin(store, is_trial=True).steps),
     )
 
 
@@ -242,7 +256,10 @@ def _restored(store: Store, *, instance: str, target: datetime | None, is_trial:
 
 
 def _gone_back(store: Store, *, instance: str, is_trial: bool) -> Operation:
-    return RestorePlans(store, SYSTEM_CLOCK).go_back(instance, is_trial=is_trial)
+    begun = RestorePlans(store, SYSTEM_CLOCK).go_back(instance, is_trial=is_trial)
+    if is_trial and (lost := lost_by_way_back(Broker(store), instance)):
+        print_text(lost)
+    return begun
 
 
 def _finished(store: Store, *, instance: str, is_trial: bool) -> Operation:

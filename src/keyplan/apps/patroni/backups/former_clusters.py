@@ -23,11 +23,18 @@ def lay_aside(broker: Broker, instance: str, operation: Operation, leader: str, 
     It has another archive from now on: the log of the former one stays one line, and nobody has to tell two of them apart.
     """
     state = broker.instances.require(instance)
+    begun = operation.upgrade or operation.recovery
+    if operation.upgrade is not None:
+        state.version = operation.upgrade.former_version
+        if state.archive is not None:
+            # Why: who restores from it needs programs of that version.
+            put_book(broker, instance, state, state.archive, since=state.created_at)
     state.former = _taken_aside(broker, state, leader, now=now)
+    state.version = begun.version if begun is not None else ""
     if state.archive is not None:
         # Why its beginning: what was committed by then is in the archive, and something that was committed later, too.
         end_span(broker, instance, state.archive, operation.begun_at)
-    state.archive, state.recovery = operation.archive, operation.recovery
+    state.archive, state.recovery, state.upgrade = operation.archive, operation.recovery, operation.upgrade
     for kind in ROLES:
         former: Credentials = getattr(state, FIELDS[kind])
         if former.username:
@@ -59,7 +66,7 @@ def change_places(broker: Broker, instance: str, leader: str, *, now: float) -> 
         # Why: without it a node that has no data would begin anew.
         broker.initializations.put(instance, back.system)
     broker.configurations.put(instance, back.configuration)
-    state.archive, state.recovery = back.archive, None
+    state.archive, state.recovery, state.upgrade, state.version = back.archive, None, None, back.version
     for kind in ROLES:
         setattr(state, FIELDS[kind], getattr(back, FIELDS[kind]))
     state.logins += 1
@@ -91,6 +98,7 @@ def _taken_aside(broker: Broker, state: InstanceState, leader: str, *, now: floa
         nodes=nodes,
         leader=leader,
         system=broker.initializations.get(instance) or "",
+        version=state.version,
         configuration=broker.configurations.get(instance) or {},
         archive=state.archive,
         laid_aside_at=now,

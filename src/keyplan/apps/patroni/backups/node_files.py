@@ -19,7 +19,7 @@ from keyplan.apps.patroni.node_host import Host, as_user
 from keyplan.errors import InvalidInputError
 from keyplan.files import write_whole
 
-__all__ = ["is_archive_told", "write_archive_files", "write_source_files"]
+__all__ = ["is_archive_told", "write_archive_files", "write_password_file", "write_source_files"]
 
 _SECONDS_MAX: Final = 5.0
 """Why so few: the cell's other nodes wait."""
@@ -30,7 +30,12 @@ def write_archive_files(plan: NodePlan, host: Host, folder: Path) -> None:
     if plan.archive is not None:
         _write_configuration(plan.archive, plan, host, folder / ARCHIVE_FILE)
         # Why last: it says that all is written.
-        write_whole(folder / PASSWORD_FILE, _password_line(plan), owner=host.owner)
+        write_password_file(plan, host, folder)
+
+
+def write_password_file(plan: NodePlan, host: Host, folder: Path) -> None:
+    """Write what programs of the node's find its superuser's password in."""
+    write_whole(folder / PASSWORD_FILE, _password_line(plan), owner=host.owner)
 
 
 def write_source_files(plan: NodePlan, host: Host, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a cell does for its nodes' backups: each task in a thread, by pgBackRest as the node's user.
+"""What a cell does on its nodes for backups and upgrades: each task in a thread, by programs that run as the node's user.
 
 An agent that ends leaves no process of these behind, but where it is killed. The next one finds by pgBackRest's own word what
 has been done, and goes on.
@@ -17,6 +17,8 @@ from keyplan.apps.patroni.layout import Broker, OrderKey
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.node_process import Node
 from keyplan.apps.patroni.readable import readable
+from keyplan.apps.patroni.upgrades.node_upgrades import analyze, problem_of_upgrade
+from keyplan.apps.patroni.upgrades.records import ANALYZE, CHECK_ROOM, CHECK_UPGRADE
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.store import Store
 
@@ -83,7 +85,7 @@ class NodeTasks:
             return
         at_work = self._work.get(name)
         if at_work is None:
-            if node is None or node.plan.archive != task.archive or not self._sweeps[name].done():
+            if node is None or task.archive not in {None, node.plan.archive} or not self._sweeps[name].done():
                 # Why not failed: the order that brings the node, or tells it of this archive, may be read a moment later.
                 return
             LOGGER.info("node %s: %s %s", name, task.kind, task.wanted)
@@ -105,23 +107,39 @@ class NodeTasks:
     # ---- in threads -----------------------------------------------------------------------------------------------------
 
     def _done(self, task: NodeTask, node: Node) -> TaskAnswer:
-        program = PgBackRest(NodePrograms(self._processes, node), task.archive.stanza)
+        programs = NodePrograms(self._processes, node)
         answer, began = TaskAnswer(id=task.id, state="done"), self._clock.monotonic()
         try:
-            if task.kind == "backup":
-                program.back_up(task.wanted, task.id)
-                answer.backups = program.backups()
-            elif task.kind == "verify":
-                backup = next((one for one in program.backups() if one.label == task.wanted), None)
-                if backup is None:
-                    raise TaskFailedError(f"there is no backup {task.wanted} any more")
-                answer.problem = problem_of(program, backup)
+            if task.archive is not None:
+                _do_for_archive(task, PgBackRest(programs, task.archive.stanza), answer)
+            elif task.kind in {CHECK_UPGRADE, CHECK_ROOM}:
+                has_schema = task.kind == CHECK_UPGRADE
+                answer.problem = problem_of_upgrade(programs, task.wanted, task.parameters, has_schema=has_schema)
+            elif task.kind == ANALYZE:
+                analyze(programs)
             else:
-                raise TaskFailedError(f"this cell knows no {task.kind}: it is older than the broker")
+                raise _unknown(task)
         except TaskFailedError as error:
             return TaskAnswer(id=task.id, state="failed", message=str(error))
         answer.seconds = self._clock.monotonic() - began
         return answer
+
+
+def _do_for_archive(task: NodeTask, program: PgBackRest, answer: TaskAnswer) -> None:
+    if task.kind == "backup":
+        program.back_up(task.wanted, task.id)
+        answer.backups = program.backups()
+    elif task.kind == "verify":
+        backup = next((one for one in program.backups() if one.label == task.wanted), None)
+        if backup is None:
+            raise TaskFailedError(f"there is no backup {task.wanted} any more")
+        answer.problem = problem_of(program, backup)
+    else:
+        raise _unknown(task)
+
+
+def _unknown(task: NodeTask) -> TaskFailedError:
+    return TaskFailedError(f"this cell knows no {task.kind}: it is older than the broker")
 
 
 def _answer_of(task: NodeTask, ended: Future[TaskAnswer]) -> TaskAnswer:

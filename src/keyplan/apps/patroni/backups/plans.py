@@ -151,7 +151,11 @@ class BackupPlans:
             if name not in _NOT_TAKEN_OVER
         }
         recovery = Recovery(
-            archive=book.archive, label=backup.label, target=recovery_target(until), configuration=configuration
+            archive=book.archive,
+            label=backup.label,
+            target=recovery_target(until),
+            configuration=configuration,
+            version=book.version,
         )
         state = InstanceState(
             instance_id=new,
@@ -166,6 +170,7 @@ class BackupPlans:
             node_count=book.node_count,
             archive=new_archive(new, book.archive.policy),
             recovery=recovery,
+            version=book.version,
             created_at=self._clock.wall(),
         )
         steps = [

@@ -1,4 +1,4 @@
-"""What is kept of a cluster's backups: where they go, which there are, how its archive is, what a cell is to do for them."""
+"""What is kept of a cluster's backups: where they go, which there are, how its archive is, what a cell is to do on a node."""
 
 import re
 import secrets
@@ -96,7 +96,8 @@ def new_archive(instance: str, policy: BackupPolicy) -> Archive:
 class Recovery(Struct, kw_only=True, frozen=True):
     """What a cluster is made from: a backup of an archive, and the log up to a time, or to its end where `target` is empty.
 
-    `target` is UTC, as PostgreSQL reads it. `configuration` is the dynamic one of the cluster that was backed up.
+    `target` is UTC, as PostgreSQL reads it. `configuration` is the dynamic one of the cluster that was backed up, and `version`
+    the major version of its PostgreSQL; empty: not known.
     """
 
     schema_name: ClassVar[str] = "BrokerRecovery"
@@ -104,6 +105,7 @@ class Recovery(Struct, kw_only=True, frozen=True):
     label: str
     target: str = ""
     configuration: dict[str, Any] = field(default_factory=dict)
+    version: str = ""
 
 
 class ArchiveState(Struct, kw_only=True):
@@ -161,7 +163,8 @@ class Span(Struct, kw_only=True, frozen=True):
 class BackupBook(Struct, kw_only=True):
     """The backups of one archive as they were found at `looked_at`. It outlives its instance, as they do.
 
-    `service_id`, `plan_id` and `node_count` are what the instance was. `verifications` are each backup's last, by its label.
+    `service_id`, `plan_id`, `node_count` and `version` are what the instance was. `verifications` are each backup's last, by
+    its label.
     `unverified` is how many were made since one was verified. `spans` are when the instance had the archive: from one restore
     in place to the next it has another.
     """
@@ -170,6 +173,7 @@ class BackupBook(Struct, kw_only=True):
     service_id: str = ""
     plan_id: str = ""
     node_count: int = 0
+    version: str = ""
     backups: list[Backup] = field(default_factory=list)
     verifications: dict[str, Verification] = field(default_factory=dict)
     unverified: int = 0
@@ -178,19 +182,25 @@ class BackupBook(Struct, kw_only=True):
 
 
 class NodeTask(Struct, kw_only=True):
-    """What a cell is to do for a node's backups: `backup` makes one of the kind `wanted`, `verify` tries that label."""
+    """What a cell is to do on a node: `backup` makes one of the kind `wanted`, `verify` tries that label.
+
+    `check-room` finds out whether another node of the version `wanted` can be made beside this one, and `check-upgrade` also
+    whether that version takes the schema, and the `parameters` of the cluster; `analyze` renews statistics. With an `archive`
+    it waits until the node has been told of it.
+    """
 
     id: str
     kind: str
-    archive: Archive
+    archive: Archive | None = None
     wanted: str = ""
+    parameters: dict[str, str] = field(default_factory=dict)
 
 
 class TaskAnswer(Struct, kw_only=True):
     """What became of a task: `state` is `running`, `done` or `failed`, after so many `seconds`.
 
-    Of a backup, `backups` are those that there are then. Of a verification, `problem` is what is wrong with the backup; it has
-    failed where nobody could find out.
+    Of a backup, `backups` are those that there are then. Of a verification, `problem` is what is wrong with the backup, of a
+    check what stands in the way; it has failed where nobody could find out.
     """
 
     id: str

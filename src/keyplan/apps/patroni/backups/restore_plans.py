@@ -1,4 +1,7 @@
-"""How a restore in place begins, is undone, and becomes final: judged by what the store knows, written as an operation."""
+"""How a restore in place begins, is undone, and becomes final: judged by what the store knows, written as an operation.
+
+The way back and the end are those of an upgrade, too.
+"""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -8,7 +11,7 @@ from uuid import uuid4
 from keyplan.apps.patroni.backups.books import beginning_of, recovery_target, shown_time, sound_backups
 from keyplan.apps.patroni.backups.former_clusters import nodes_gone
 from keyplan.apps.patroni.backups.records import Recovery, new_archive
-from keyplan.apps.patroni.backups.restore_steps import RESTORE
+from keyplan.apps.patroni.backups.restore_steps import IN_PLACE, RESTORE
 from keyplan.apps.patroni.clusters import cell_loads, cells_away, outside_nodes
 from keyplan.apps.patroni.dynamic_configuration import is_on
 from keyplan.apps.patroni.events import EventLog
@@ -20,9 +23,9 @@ from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.engine import Clock
 from keyplan.store import Store
 
-__all__ = ["RestorePlans"]
+__all__ = ["SETTLED", "RestorePlans", "led_configuration", "placed_nodes", "refuse_former", "refuse_full"]
 
-_SETTLED: Final = (
+SETTLED: Final = (
     Step(kind="end_logins", target=",".join(ROLES)),
     Step(kind="settle_bindings"),
     Step(kind="renew_data"),
@@ -48,22 +51,17 @@ class RestorePlans:
         def planned(broker: Broker, state: InstanceState) -> Operation:
             if target is not None and target.timestamp() > self._clock.wall():
                 raise RefusedError(400, f"{shown_time(target.timestamp())} is yet to come")
-            if state.former is not None:
-                raise RefusedError(
-                    422, "its former cluster is there still: `restore --back` returns to it, `--finish` removes it"
-                )
+            refuse_former(state)
             beginning = beginning_of(instance, broker.backup_books.list(instance), target)
-            configuration = _led_configuration(broker, instance)
-            placed = self._placed(broker, instance)
-            if _is_halted(broker, placed):
-                raise RefusedError(422, "a way back has not come to its end: `restore --back` goes on with it")
-            _refuse_full(broker, placed)
+            configuration = led_configuration(broker, instance)
+            placed = placed_nodes(broker, instance)
+            refuse_full(broker, placed)
             flush = [Step(kind="flush", node=instance)] if broker.leaders.exists(instance) and state.archive else []
             steps = [
                 *(*flush, Step(kind="halt"), Step(kind="lay_aside")),
                 *(Step(kind="add", node=str(uuid4()), target=place.cell) for place in placed),
                 *(Step(kind="wait_recovered"), Step(kind="wait_members"), Step(kind="wait_leader")),
-                *(*_SETTLED, Step(kind="back_up", target="full")),
+                *(*SETTLED, Step(kind="back_up", target="full")),
             ]
             policy = (state.archive or beginning.book.archive).policy
             begun = self._operation(RESTORE, steps, state)
@@ -73,6 +71,7 @@ class RestorePlans:
                 label=beginning.backup.label,
                 target=recovery_target(beginning.target),
                 configuration=configuration,
+                version=beginning.book.version,
             )
             return begun
 
@@ -81,17 +80,17 @@ class RestorePlans:
     def go_back(self, instance: str, *, is_trial: bool = False) -> Operation:
         """Let the former cluster of an instance take its place again; the present one is the former then.
 
-        A restore that is under way is called off: its operation is returned, which undoes what it did, and fails. One whose
-        cluster leads already has to end first. A way back that has failed is gone on with.
+        A restore or an upgrade that is under way is called off: its operation is returned, which undoes what it did, and fails.
+        One whose cluster leads already has to end first. A way back that has failed is gone on with.
         """
         called_off = self._store.run(lambda binding: _called_off(Broker(binding), instance, is_trial=is_trial))
         if called_off is not None:
             return called_off
 
         def planned(broker: Broker, state: InstanceState) -> Operation:
-            _led_configuration(broker, instance)
-            placed = self._placed(broker, instance)
-            ending = [Step(kind="resume"), Step(kind="wait_leader"), Step(kind="wait_members"), *_SETTLED]
+            led_configuration(broker, instance)
+            placed = placed_nodes(broker, instance, may_be_halted=True)
+            ending = [Step(kind="resume"), Step(kind="wait_leader"), Step(kind="wait_members"), *SETTLED]
             if _is_halted(broker, placed):
                 return self._operation("restore-back", ending, state)
             if state.former is None:
@@ -113,19 +112,11 @@ class RestorePlans:
                 raise RefusedError(422, "nobody leads the cluster now: its former one stays")
             archive = state.archive
             book = broker.backup_books.get(BookKey(instance, archive.stanza)) if archive is not None else None
-            if book is None or not sound_backups(book):
+            if archive is not None and (book is None or not sound_backups(book)):
                 raise RefusedError(422, "there is no backup of it yet: its former cluster stays; `backup` makes one")
             return self._operation("restore-finish", [Step(kind="discard_former")], state)
 
         return self._begin(instance, planned, is_trial=is_trial)
-
-    def _placed(self, broker: Broker, instance: str) -> list[OrderKey]:
-        """Return the nodes of an instance, all of which must be where a cell can halt them."""
-        if outside := outside_nodes(broker, instance):
-            raise RefusedError(422, f"no cell runs {', '.join(outside)}, and halts it")
-        if away := cells_away(broker, instance):
-            raise RefusedError(422, f"cell {away[0]} is not alive: its node could come back in the middle")
-        return [OrderKey(cell, key.node) for key, cell in broker.nodes.list(instance)]
 
     def _operation(self, kind: str, steps: Sequence[Step], state: InstanceState) -> Operation:
         return operation_on(self._clock, kind, steps, state)
@@ -136,7 +127,27 @@ class RestorePlans:
         return begin_planned(self._store, self._events, instance, planned, is_trial=is_trial)
 
 
-def _led_configuration(broker: Broker, instance: str) -> dict[str, Any]:
+def refuse_former(state: InstanceState) -> None:
+    """Raise RefusedError where there is a former cluster already: there is one at most."""
+    if state.former is not None:
+        raise RefusedError(
+            422, "its former cluster is there still: `restore --back` returns to it, `restore --finish` removes it"
+        )
+
+
+def placed_nodes(broker: Broker, instance: str, *, may_be_halted: bool = False) -> list[OrderKey]:
+    """Return the nodes of an instance, all of which must be where a cell can halt them. Raises RefusedError."""
+    if outside := outside_nodes(broker, instance):
+        raise RefusedError(422, f"no cell runs {', '.join(outside)}, and halts it")
+    if away := cells_away(broker, instance):
+        raise RefusedError(422, f"cell {away[0]} is not alive: its node could come back in the middle")
+    placed = [OrderKey(cell, key.node) for key, cell in broker.nodes.list(instance)]
+    if _is_halted(broker, placed) and not may_be_halted:
+        raise RefusedError(422, "a way back has not come to its end: `restore --back` goes on with it")
+    return placed
+
+
+def led_configuration(broker: Broker, instance: str) -> dict[str, Any]:
     """Return a cluster's dynamic configuration. Raises RefusedError where no node would come to lead by itself with it."""
     configuration = broker.configurations.get(instance) or {}
     if is_on(configuration.get("pause")):
@@ -147,13 +158,15 @@ def _led_configuration(broker: Broker, instance: str) -> dict[str, Any]:
 
 
 def _called_off(broker: Broker, instance: str, *, is_trial: bool) -> Operation | None:
-    """Call a restore off that is under way, and return it; None where there is none."""
+    """Call a restore or an upgrade off that is under way, and return it; None where there is none."""
     operation = broker.operations.get(instance)
-    if operation is None or operation.status != IN_PROGRESS or operation.kind != RESTORE:
+    if operation is None or operation.status != IN_PROGRESS or operation.kind not in IN_PLACE:
         return None
-    left = [step.kind for step in operation.steps[operation.completed_steps :]]
-    if not operation.failure and "wait_recovered" not in left:
-        raise RefusedError(422, "the restored cluster leads already: wait until the restore has ended, and ask again")
+    left = {step.kind for step in operation.steps[operation.completed_steps :]}
+    if not operation.failure and not left & {"wait_recovered", "wait_upgraded"}:
+        made = "restored" if operation.kind == RESTORE else "upgraded"
+        problem = f"the {made} cluster leads already: wait until the {operation.kind} has ended, and ask again"
+        raise RefusedError(422, problem)
     if not is_trial:
         operation.is_called_off = True
         broker.operations.put(instance, operation)
@@ -166,7 +179,8 @@ def _is_halted(broker: Broker, placed: list[OrderKey]) -> bool:
     return any(order is not None and order.halted for order in orders)
 
 
-def _refuse_full(broker: Broker, placed: list[OrderKey]) -> None:
+def refuse_full(broker: Broker, placed: list[OrderKey]) -> None:
+    """Raise RefusedError where a cell takes no other node beside the one that it has."""
     draining = {load.guid for load in cell_loads(broker) if load.is_draining}
     for place in placed:
         if place.cell in draining:

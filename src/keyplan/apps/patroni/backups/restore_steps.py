@@ -1,4 +1,4 @@
-"""The steps of a restore in place, and of the way back: nodes halt and go on, clusters change places, the former one goes."""
+"""The steps of a restore in place or an upgrade, and of the way back: nodes halt and go on, clusters change places."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,15 +11,19 @@ from keyplan.apps.patroni.backups.former_clusters import (
     order_halted,
     order_removals,
 )
-from keyplan.apps.patroni.layout import Broker, OrderKey
+from keyplan.apps.patroni.layout import Broker, NodeKey, OrderKey
 from keyplan.apps.patroni.operation_progress import OperationProgress, StepFailedError
-from keyplan.apps.patroni.records import Operation, Step
+from keyplan.apps.patroni.records import InstanceState, Operation, Step
+from keyplan.apps.patroni.upgrades.beginning import begin_at
+from keyplan.apps.patroni.upgrades.records import UPGRADE
 
-__all__ = ["RESTORE", "RestoreSteps", "has_turned_back"]
+__all__ = ["IN_PLACE", "RESTORE", "RestoreSteps", "has_turned_back"]
 
 RESTORE: Final = "restore"
 """The kind of an operation that restores in place."""
-_UNDONE: Final = frozenset({"add", "wait_recovered"})
+IN_PLACE: Final = (RESTORE, UPGRADE)
+"""The kinds of operations that make a cluster anew in its place, and can be undone."""
+_UNDONE: Final = frozenset({"add", "wait_recovered", "wait_upgraded"})
 """The steps after which, where one of them fails, the former cluster takes its place again by itself. Nobody leads yet then."""
 
 
@@ -42,6 +46,9 @@ class RestoreSteps:
         """Halt all nodes, the leader last: so nobody takes over. Where one cannot be halted, all go on."""
         try:
             self._progress.until(partial(self._running, step), self._progress.waits.step_seconds_max)
+            if self._progress.current().kind == UPGRADE and not step.node:
+                # Why: it is of its data that the upgraded cluster is made.
+                raise StepFailedError("nobody led the cluster any more when its nodes were halted; they go on")
         except StepFailedError:
             self._progress.commit(lambda broker, _operation: order_halted(broker, self._places(broker), halted=False))
             raise
@@ -75,9 +82,18 @@ class RestoreSteps:
         return [OrderKey(cell, key.node) for key, cell in broker.nodes.list(self._instance)]
 
     def _lay_aside(self, _step: Step) -> None:
-        operation, now = self._progress.current(), self._progress.clock.wall()
+        now = self._progress.clock.wall()
+        operation = self._progress.commit(self._begun_at_leader)
         leader = _last_leader(operation)
         self._progress.complete(lambda broker: lay_aside(broker, self._instance, operation, leader, now=now))
+
+    def _begun_at_leader(self, broker: Broker, operation: Operation) -> Operation:
+        """Note where an upgraded cluster begins, which nobody knows before all are halted; return the operation."""
+        if operation.upgrade is not None:
+            leader = _last_leader(operation)
+            begin_at(operation, leader, broker.nodes.require(NodeKey(self._instance, leader)))
+            broker.operations.put(self._instance, operation)
+        return operation
 
     def _change_places(self, _step: Step) -> None:
         operation, now = self._progress.current(), self._progress.clock.wall()
@@ -113,6 +129,13 @@ def _last_leader(operation: Operation) -> str:
     return next((step.node for step in operation.steps if step.kind == "halt"), "")
 
 
+def _was_led(broker: Broker, state: InstanceState) -> bool:
+    """Whether the cluster that was begun may have acknowledged something. Why not by its leader alone: it may be gone again."""
+    if state.recovery is None and state.upgrade is None:
+        return True
+    return any(view.exists(state.instance_id) for view in (broker.leaders, broker.statuses, broker.optimes))
+
+
 def has_turned_back(progress: OperationProgress, problem: str) -> bool:
     """Undo a restore that has failed before anybody led: put the steps for it in place of those that are left.
 
@@ -122,9 +145,9 @@ def has_turned_back(progress: OperationProgress, problem: str) -> bool:
     def turned(broker: Broker, operation: Operation) -> bool:
         at, instance = operation.completed_steps, progress.instance
         state = broker.instances.get(instance)
-        if operation.kind != RESTORE or operation.failure or state is None or state.former is None:
+        if operation.kind not in IN_PLACE or operation.failure or state is None or state.former is None:
             return False
-        if operation.steps[at].kind not in _UNDONE or broker.leaders.exists(instance):
+        if operation.steps[at].kind not in _UNDONE or _was_led(broker, state):
             return False
         begun = {key.node for view in (broker.nodes, broker.node_intents) for key, _ in view.list(instance)}
         operation.failure = f"{problem}; the former cluster goes on"

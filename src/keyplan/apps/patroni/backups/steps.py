@@ -3,7 +3,6 @@
 What a cell does is found done when it is asked for again; so a broker that goes on with a step asks by the same name.
 """
 
-import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
@@ -13,22 +12,20 @@ import psycopg
 from keyplan.apps.patroni.backups.books import end_span, leaders_report, put_book
 from keyplan.apps.patroni.backups.log_switch import switch_log
 from keyplan.apps.patroni.backups.records import Archive, NodeTask, TaskAnswer, Verification
+from keyplan.apps.patroni.backups.task_orders import WORK_SECONDS_MAX, TaskOrders
+from keyplan.apps.patroni.bootstraps import BootstrapWatch
 from keyplan.apps.patroni.clusters import RUNNING, leader_of
-from keyplan.apps.patroni.layout import BookKey, Broker, NodeKey, OrderKey
+from keyplan.apps.patroni.layout import BookKey, Broker, OrderKey
 from keyplan.apps.patroni.operation_progress import OperationProgress, StepFailedError
 from keyplan.apps.patroni.ports import PortAllocator
 from keyplan.apps.patroni.records import Operation, Step
-from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
 from keyplan.layout import Binding
 
 __all__ = ["BackupSteps"]
 
-_WORK_SECONDS_MAX: Final = 24 * 3_600.0
-"""How long a backup or a restore may take. Why so long: terabytes do; that it goes on is told by who does it."""
 _TRIES: Final = 5
 """How many leaders one backup is asked of, when each is a leader no more in the middle."""
-_DIGITS: Final = 8
 
 
 class BackupSteps:
@@ -39,6 +36,7 @@ class BackupSteps:
         self._latest = progress.latest
         self._instance = progress.instance
         self._ports = ports
+        self._tasks = TaskOrders(progress)
         self.steps: Final[Mapping[str, Callable[[Step], None]]] = {
             "equip": self._equip,
             "back_up": self._back_up,
@@ -46,6 +44,7 @@ class BackupSteps:
             "flush": self._flush,
             "allocate": self._allocate,
             "wait_recovered": self._wait_recovered,
+            "wait_upgraded": self._wait_recovered,
         }
 
     # ---- an archive -----------------------------------------------------------------------------------------------------
@@ -91,12 +90,12 @@ class BackupSteps:
                 self._progress.until(self._missing_leader, self._progress.waits.step_seconds_max)
                 step.node = self._latest.leaders.get(self._instance) or ""
                 self._order(step, "backup")
-            answer = self._answer(step)
+            answer = self._tasks.answer(step)
             if answer.state == "done":
                 self._progress.complete(partial(self._noted, step, answer))
                 return
             # Why forgotten: whoever leads now is asked.
-            self._progress.commit(partial(self._forget_answer, step))
+            self._tasks.forget_failed(step)
             if self._latest.leaders.get(self._instance) == step.node:
                 raise StepFailedError(answer.message)
         raise StepFailedError(f"the leader has changed {_TRIES} times meanwhile")
@@ -111,11 +110,11 @@ class BackupSteps:
                     raise StepFailedError("; ".join(reasons.values()) or "no cell of a node is alive")
                 step.node = node
                 self._order(step, "verify")
-            answer = self._answer(step)
+            answer = self._tasks.answer(step)
             if answer.state == "done":
                 break
             reasons[step.node] = f"{step.node}: {answer.message}"
-            self._progress.commit(partial(self._forget_answer, step))
+            self._tasks.forget_failed(step)
         if answer.problem:
             # Why no complete step: the operation has failed, whoever ends it.
             self._progress.commit(partial(self._verified, step, answer))
@@ -130,42 +129,10 @@ class BackupSteps:
         return sorted(alive, key=lambda node: (node == leader, node))
 
     def _order(self, step: Step, kind: str) -> None:
-        """Order a task of the cell of the step's node, and note by which name."""
         archive = self._latest.instances.require(self._instance).archive
         if archive is None:
             raise StepFailedError("the instance has no archive")
-        step.mark = f"{archive.stanza}-{secrets.token_hex(_DIGITS)}"
-        task = NodeTask(id=step.mark, kind=kind, archive=archive, wanted=step.target)
-
-        def ordered(broker: Broker, operation: Operation) -> None:
-            operation.steps[operation.completed_steps] = step
-            broker.operations.put(self._instance, operation)
-            broker.tasks.put(self._place(broker, step), task)
-
-        self._progress.commit(ordered)
-
-    def _place(self, broker: Broker, step: Step) -> OrderKey:
-        cell = broker.nodes.get(NodeKey(self._instance, step.node))
-        if cell is None:
-            raise StepFailedError(f"{step.node} leads, and is no node of the instance's")
-        return OrderKey(cell, step.node)
-
-    def _answer(self, step: Step) -> TaskAnswer:
-        """Wait for what comes of a task. A cell that is not alive for as long as a step may take has failed."""
-        key, now = self._place(self._latest, step), SYSTEM_CLOCK.monotonic
-        give_up, alive_at = now() + _WORK_SECONDS_MAX, now()
-        while now() < give_up:
-            answer = self._latest.task_answers.get(key)
-            if answer is not None and answer.id == step.mark and answer.state != "running":
-                return answer
-            if self._latest.cells.exists(key.cell):
-                # Why only then: a cell that is alive and does not take a task on does not know it.
-                taken = answer is not None and answer.id == step.mark
-                alive_at = now() if taken else alive_at
-            if now() - alive_at > self._progress.waits.step_seconds_max:
-                return TaskAnswer(id=step.mark, state="failed", message=f"cell {key.cell} does not take it on")
-            self._progress.pause()
-        return TaskAnswer(id=step.mark, state="failed", message=f"it took more than {_WORK_SECONDS_MAX:g} seconds")
+        self._tasks.order(step, NodeTask(id=archive.stanza, kind=kind, archive=archive, wanted=step.target))
 
     def _noted(self, step: Step, answer: TaskAnswer, broker: Broker) -> None:
         state = broker.instances.require(self._instance)
@@ -178,7 +145,7 @@ class BackupSteps:
             book.verifications = {label: each for label, each in book.verifications.items() if label in there}
             book.looked_at = self._progress.clock.wall()
             broker.backup_books.put(BookKey(self._instance, state.archive.stanza), book)
-        self._forget_task(broker, step)
+        self._tasks.forget(broker, step)
 
     def _verified(self, step: Step, answer: TaskAnswer, broker: Broker, _operation: Operation | None = None) -> None:
         state = broker.instances.require(self._instance)
@@ -192,19 +159,7 @@ class BackupSteps:
                 labels = [backup.label for backup in book.backups]
                 book.unverified = len(labels) - 1 - labels.index(step.target) if step.target in labels else 0
             broker.backup_books.put(BookKey(self._instance, state.archive.stanza), book)
-        self._forget_task(broker, step)
-
-    def _forget_answer(self, step: Step, broker: Broker, operation: Operation) -> None:
-        """Forget a task that has failed, and that it was asked for."""
-        self._forget_task(broker, step)
-        step.mark = ""
-        operation.steps[operation.completed_steps] = step
-        broker.operations.put(self._instance, operation)
-
-    def _forget_task(self, broker: Broker, step: Step) -> None:
-        key = self._place(broker, step)
-        broker.tasks.delete(key)
-        broker.task_answers.delete(key)
+        self._tasks.forget(broker, step)
 
     # ---- a cluster from a backup ----------------------------------------------------------------------------------------
 
@@ -258,20 +213,24 @@ class BackupSteps:
         self._progress.complete(allocated)
 
     def _wait_recovered(self, _step: Step) -> None:
-        self._progress.until(self._unrecovered, _WORK_SECONDS_MAX)
+        watch = BootstrapWatch(self._progress)
+        self._progress.until(partial(self._unrecovered, watch), WORK_SECONDS_MAX)
 
         def recovered(broker: Broker) -> None:
             operation, state = broker.operations.require(self._instance), broker.instances.require(self._instance)
             if operation.is_called_off:
                 # Why here, too: who has called it off was told that it is.
                 raise StepFailedError("it was called off")
-            state.recovery = None
+            state.recovery = state.upgrade = None
             broker.instances.put(self._instance, state)
 
         self._progress.complete(recovered)
 
-    def _unrecovered(self) -> str:
+    def _unrecovered(self, watch: BootstrapWatch) -> str:
         self._progress.require_wanted()
+        # Why no second try: what was there before takes its place again, and the operation can be asked for once more.
+        if self._progress.current().kind != "provision" and (hung := watch.look()) and watch.has_lasted():
+            raise StepFailedError(hung)
         problem = self._missing_leader()
         if problem:
             reports = {

@@ -16,7 +16,15 @@ from keyplan.apps.patroni.readable import readable_of
 from keyplan.apps.patroni.records import InstanceState
 from keyplan.errors import CorruptionError
 
-__all__ = ["ArchiveView", "archive_problem", "archive_view", "backup_problem", "former_text", "verification_problem"]
+__all__ = [
+    "ArchiveView",
+    "archive_problem",
+    "archive_view",
+    "backup_problem",
+    "former_text",
+    "lost_by_way_back",
+    "verification_problem",
+]
 
 
 class ArchiveView(Struct, frozen=True):
@@ -92,9 +100,24 @@ def former_text(state: InstanceState) -> str:
     if former is None:
         return ""
     nodes = ", ".join(f"{node} on {cell}" for node, cell in former.nodes.items())
+    is_upgraded = former.version not in {"", state.version}
+    version, command = (f", of PostgreSQL {former.version},", "upgrade") if is_upgraded else ("", "restore")
     return (
-        f"its former cluster is halted since {shown_time(former.laid_aside_at)}: {nodes}; `restore --back` returns to it, "
-        "`restore --finish` removes it"
+        f"its former cluster{version} is halted since {shown_time(former.laid_aside_at)}: {nodes}; `{command} --back` returns "
+        f"to it, `{command} --finish` removes it"
+    )
+
+
+def lost_by_way_back(broker: Broker, instance: str) -> str:
+    """Return what an instance lacks when its former cluster is back, in words; empty where nobody has written since."""
+    state = broker.instances.get(instance)
+    former = state.former if state is not None else None
+    # Why only then: nobody has come to lead yet, and the former one has all that was acknowledged.
+    if state is None or former is None or state.recovery is not None or state.upgrade is not None:
+        return ""
+    return (
+        f"what was written since {shown_time(former.laid_aside_at)} is in the present cluster alone, which is "
+        "halted with its data: the same command returns to it"
     )
 
 
