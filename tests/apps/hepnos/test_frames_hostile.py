@@ -138,6 +138,23 @@ def test_what_names_requests_that_nobody_has_made_is_not_kept() -> None:
     assert held < 2 << 20
 
 
+def test_what_waits_for_a_place_and_is_not_wanted_any_more_is_not_begun() -> None:
+    with HepnosServer({"store": "memory:waiting-frames"}) as server, RawFrames(server.connect()) as raw:
+        RemoteServer.at(server.url).database(Kind.EVENT, 0).put_sorted(KEYS)
+        pages = body(server, FrameKind.LIST, Kind.EVENT, parts=1, key_range=KeyRange.of_prefix(bytes(16)), limit=10)
+        lists = [raw.begin(FrameKind.LIST, *pages) for _ in range(1_024)]
+        held_up = raw.begin(FrameKind.DATABASES)
+        for _ in lists:
+            assert (
+                raw.receive() is not None
+            )  # its first part, behind which it waits: when all have begun, the next is held up
+        raw.send(b"".join(frame(own, FrameKind.CANCEL) for own in [held_up, *lists]))
+        while (found := raw.receive()) is not None and found.id != held_up:
+            pass
+    assert found is not None
+    assert found.number == 499
+
+
 def test_a_client_that_takes_nothing_is_cut_however_little_waits_for_it(server: HepnosServer) -> None:
     eventually(lambda: server.connections == 0)
     opened = server.connect()

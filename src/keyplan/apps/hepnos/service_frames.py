@@ -260,6 +260,7 @@ class _Session:
         elif id in self._waiting.ids:
             # Why not of any id: a neighbour names millions that were never used, and each would be kept.
             self._cancelled.add(id)
+            self._freed.set()
 
     # ---- its course ------------------------------------------------------------------------------------------------------
 
@@ -348,7 +349,14 @@ class _Session:
 
     async def _begin(self, found: Frame) -> None:
         self._last_id = found.id
+        began = self._context.clock.monotonic()
         operation = OPERATIONS.get(found.kind)
+        is_small = len(found.body) <= FREE_BYTES
+        is_local = self._responder.has_local_reads and is_small and not parts_ahead(found)
+        is_answered_here = is_local and operation is not None and operation.is_quick
+        if operation is not None and not is_answered_here:
+            await self._wait_for_place(found.id, operation)
+        self._waiting.ids.discard(found.id)
         is_cancelled = found.id in self._cancelled
         self._cancelled.discard(found.id)
         if operation is None or (is_cancelled and not operation.changes):
@@ -358,18 +366,13 @@ class _Session:
             if found.id in self._holdings:
                 self._holdings.pop(found.id).end()
             return
-        began = self._context.clock.monotonic()
-        is_small = len(found.body) <= FREE_BYTES
-        if operation.is_quick and self._responder.has_local_reads and is_small and not parts_ahead(found):
+        if is_answered_here:
             await self._answer(Asked(found, operation, self._request, self._own_holding, began))
             if self._own_holding.bytes:
                 self._own_holding.end_when_taken()
                 self._own_holding = Holding(self._edge.held, self._request.scope)
                 self._own_holding.enter()
             return
-        while not self._is_ending and self._has_enough_begun():
-            self._freed.clear()
-            await self._freed.wait()
         # Why a state of its own: it has the databases of who asks, as they were when this began.
         own = {**self._request.scope, REQUEST_ID: f"{self._request_id}.{found.id}", "state": {}}
         holding = self._holdings.pop(found.id, None) or Holding(self._edge.held, self._request.scope)
@@ -377,6 +380,12 @@ class _Session:
         self._keep(
             found.id, self._answer_apart(asked, is_small=is_small), name="change" if operation.changes else "read"
         )
+
+    async def _wait_for_place(self, id: int, operation: Operation) -> None:  # noqa: A002  # Why: as above.
+        """Wait until a request may begin; not for one that reads and is not wanted any more."""
+        while not self._is_ending and self._has_enough_begun() and (operation.changes or id not in self._cancelled):
+            self._freed.clear()
+            await self._freed.wait()
 
     def _has_enough_begun(self) -> bool:
         return len(self._tasks) - self._without_credit >= _IN_FLIGHT_MAX or len(self._tasks) >= _TASKS_MAX

@@ -62,6 +62,7 @@ class WaitingFrames:
     def __init__(self) -> None:
         self._frames: deque[Frame] = deque()
         self.ids: set[int] = set()
+        """Theirs, and that of one that was taken and may not begin yet, until whoever took it removes it."""
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -79,9 +80,8 @@ class WaitingFrames:
         self._bytes += len(found.body)
 
     def next(self) -> Frame:
-        """Take the first."""
+        """Take the first. Its id stays among `ids`."""
         found = self._frames.popleft()
-        self.ids.discard(found.id)
         self._bytes -= len(found.body)
         return found
 
