@@ -45,6 +45,9 @@ _FENCE_BYTES_MAX: Final = 10_000
 _ITEM, _TAG, _NAME, _TYPE = range(4)
 """What objects are looked up by."""
 
+_INDEXES: Final = {_ITEM: "objects_by_property", _TAG: "objects_by_tag"}
+"""What they are looked up in; which index has a name hangs on its type."""
+
 _TURNS_MAX: Final = 4
 """Turns that a page takes of candidates before it is left to the long way, where a shorter index may win."""
 
@@ -237,6 +240,9 @@ class WarmFind:
             return None
         if given.partition_filter.uuids:
             return None
+        # Why first: while an index waits to be built, which may be long, each find would be worked out in vain.
+        if by in _INDEXES and snapshot.value(index_state_key(deployment.bound.indexes[_INDEXES[by]])) is not None:
+            return None
         noted = NotedState.over(snapshot, self._engine, secrets=deployment.store.secrets)
         state = deployment.over(noted)
         try:
@@ -282,9 +288,9 @@ class WarmFind:
         if by == _TYPE:
             return None, ()
         if by == _ITEM:
-            return indexes["objects_by_property"], (partition, code, given.property_filter.require_items[0].key)
+            return indexes[_INDEXES[by]], (partition, code, given.property_filter.require_items[0].key)
         if by == _TAG:
-            return indexes["objects_by_tag"], (partition,)
+            return indexes[_INDEXES[by]], (partition,)
         if project:
             return indexes["objects_by_project_and_name"], (partition, code, project)
         return indexes["objects_by_name"], (partition, code)
