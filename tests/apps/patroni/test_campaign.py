@@ -148,7 +148,7 @@ def loss(*, is_within_bound: bool) -> dict[str, Any]:
         (fault(mode="sync", **loss(is_within_bound=True)), False, "**beyond what is allowed**"),
         (fault(two_leaders={"4": ["a", "b"]}), False, "**two leaders of one timeline**"),
         (fault(differing=["cell2: it does not come"]), False, "**a replica differs**: cell2"),
-        (fault(is_whole=False, state="cell1 -"), False, "**the cluster is not whole again**, by nothing: cell1 -"),
+        (fault(is_whole=False, state="cell1 -"), False, "**the cluster is not whole again**: cell1 -"),
         (
             {**fault(), "kind": "secrets", "searched": ["one"], "found": ["one: log x"], "open_to_others": []},
             False,

@@ -199,9 +199,8 @@ def _findings(records: Sequence[Record], faults: Sequence[Record]) -> str:
             lines += [f"- {where}: **a replica differs**: {each.splitlines()[0]}" for each in record["differing"]]
         lines += [f"- {where}: {note.splitlines()[0]}" for note in record["notes"]]
         if not record["is_whole"]:
-            helped = {True: "until Patroni is ended on each node, and started again", False: "by nothing"}
-            is_helped = record.get("is_helped", False)
-            lines.append(f"- {where}: **the cluster is not whole again**, {helped[is_helped]}: {record['state']}.")
+            helped = ", before Patroni is ended on each node and started again" if record.get("is_helped") else ""
+            lines.append(f"- {where}: **the cluster is not whole again**{helped}: {record['state']}.")
     for record in records:
         if record["kind"] == "secrets":
             what = _where(record)
