@@ -318,6 +318,8 @@ def test_one_that_comes_to_nothing_is_undone_and_the_former_goes_on(
                 cluster.broker.initializations.put("f1", "")
                 member = Member(role="replica", state="stopped")
                 cluster.broker.members.put(MemberKey("f1", key.node), member, lease=cluster.lease)
+                report = NodeReport(instance="f1", state="starting")
+                cluster.broker.reports.put(OrderKey(cell, key.node), report, lease=cluster.lease)
                 continue
             report = NodeReport(instance="f1", state="failed", message="Patroni ends by itself; FATAL:  pg_upgrade: no")
             cluster.broker.reports.put(OrderKey(cell, key.node), report, lease=cluster.lease)
