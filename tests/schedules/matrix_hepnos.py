@@ -281,7 +281,8 @@ def queues() -> Iterator[Line]:
     yield Line("take one whose answers are lost x take all", lost)
     for names in (("produce two", "take one"), ("produce two", "take all")):
         again = partial(_of_queues, names, a_queue, {"produce two": "u"})
-        yield Line(f"produce two whose answers are lost x {names[1]}", again)
+        # Why long: a consumer that waits meets each of the lost answers at each of its looks.
+        yield Line(f"produce two whose answers are lost x {names[1]}", again, is_long=names[1] == "take all")
     # Why not beside who takes all: that one waits for what the dead one has, and the clock stands.
     yield Line("work that crashes or loses answers x take one", partial(_of_consumers, ("work", "take one")))
     crashing = partial(_of_queues, ("destroy", "create and produce"), a_queue_of_two, {"destroy": "c"})
