@@ -119,7 +119,7 @@ def _restored(layout: Any, kind: ColumnType) -> Any:
             raise ValueError("something is null that was not")
         case NumberType(dtype) if dtype.kind == "c":
             real, imag = (np.asarray(part.data) for part in contents_of(layout))
-            values = np.empty(len(layout), dtype)
+            values: Any = np.empty(len(layout), dtype)
             values.real, values.imag = real, imag
             return ak.contents.NumpyArray(values)
         case ListType(content):
@@ -140,7 +140,7 @@ def _restored(layout: Any, kind: ColumnType) -> Any:
 def _times(layout: Any, dtype: np.dtype[Any]) -> Any:
     is_there = np.asarray(layout.mask_as_bool(valid_when=True)) if layout.is_option else np.ones(len(layout), np.bool_)
     values = np.asarray((layout.project() if layout.is_option else layout).data)
-    found = np.full(len(layout), "NaT", dtype)
+    found: Any = np.full(len(layout), "NaT", dtype)
     found[is_there] = values.view(dtype) if values.dtype.kind == "i" else values.astype(dtype)
     return ak.contents.NumpyArray(found)
 
