@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import Any, Final
+from uuid import UUID
 
 import grpc
 import pytest
@@ -19,6 +20,7 @@ from keyplan.apps.runm.client import Connection, RunmClient
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.dispatch import Dispatcher
 from keyplan.apps.runm.process import ServeChoices, run_server
+from keyplan.apps.runm.records import Object
 from keyplan.apps.runm.server import Listening, serving
 from keyplan.apps.runm.settings import ServeSettings
 from keyplan.apps.runm.start import ensure_started
@@ -349,20 +351,24 @@ class Held:
 # ---- streams -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_list_that_is_being_sent_ends_when_its_caller_may_have_it_no_more(
-    running: Guarded,
-) -> None:
+@pytest.mark.parametrize("call", ["partition_find", "object_find"])
+def test_a_list_that_is_being_sent_ends_when_its_caller_may_have_it_no_more(running: Guarded, call: str) -> None:
     clock, sent = Hand(), 0
     access = AccessFile(running.path, monotonic=clock.monotonic)
     deployment = Deployment(running.store, clock=clock)
     dispatcher = Dispatcher(deployment, Event(), Authorizer(deployment, access=access))
     context = Context(("authorization", f"Bearer {token_of_principal('root')}"))
     handlers: list[Any] = [*dispatcher.handlers()]
-    found = [one.service(Details("/runm.RunmMetadata/partition_find")) for one in handlers]
+    found = [one.service(Details(f"/runm.RunmMetadata/{call}")) for one in handlers]
     (method,) = [one for one in found if one is not None]
-    request = messages.PartitionFindRequest(
-        session={"user": "root", "project": "p1", "partition": WEST}
-    ).SerializeToString()
+    session = {"user": "root", "project": "p1", "partition": WEST}
+    request = messages.PartitionFindRequest(session=session).SerializeToString()
+    if call == "object_find":  # by its short way
+        for number in (1, 2):
+            image = Object(UUID(WEST), "runm.image", UUID(int=number), f"n{number}", "p1", (), ("t",))
+            deployment.runm.objects.insert(image.uuid, image)
+        given = {"object_type_filter": {"code_filter": {"code": "runm.image"}}, "tag_filter": {"require": ["t"]}}
+        request = messages.ObjectFindRequest(session=session, any=[given]).SerializeToString()
 
     def take_all() -> None:
         nonlocal sent
@@ -374,6 +380,7 @@ def test_a_list_that_is_being_sent_ends_when_its_caller_may_have_it_no_more(
     with pytest.raises(AbortedError) as caught:
         take_all()
     assert (sent, caught.value.args[0]) == (1, grpc.StatusCode.UNAUTHENTICATED)
+    assert bool(deployment.ahead.finds) is (call == "object_find")
 
 
 class AbortedError(Exception):

@@ -15,9 +15,16 @@ from keyplan.apps.runm.bounds import UNBOUNDED, Bounds
 from keyplan.apps.runm.definitions import set_definition
 from keyplan.apps.runm.deployment import PROVIDER, Deployment
 from keyplan.apps.runm.read_ahead import Scope
-from keyplan.apps.runm.records import Object, ObjectDefinition, Property, PropertyPermission, PropertyPermissions
+from keyplan.apps.runm.records import (
+    Object,
+    ObjectDefinition,
+    ObjectTypeScope,
+    Property,
+    PropertyPermission,
+    PropertyPermissions,
+)
 from keyplan.apps.runm.wire_table import messages
-from keyplan.engine import Commit, Put
+from keyplan.engine import Commit, Delete, Put
 from keyplan.maintenance import prepare_index
 from tests.apps.runm.changing import (
     OPERATOR,
@@ -182,10 +189,85 @@ def test_what_tells_one_find_from_another_counts() -> None:
             (a_find(BY_OS, options={"limit": 1}), UNBOUNDED, 1),
             (a_find(BY_OS, {"tag_filter": {"forbid": ["t"]}}), UNBOUNDED, 0),
             (a_find(BY_TAG, {"property_filter": {}}), UNBOUNDED, None),
+            (a_find(BY_TAG), UNBOUNDED, 2),
+            (a_find({"tag_filter": {"require": ["t"], "forbid": ["t"]}}), UNBOUNDED, 0),
+            (a_find({"property_filter": {**BY_OS["property_filter"], "forbid_keys": ["os"]}}), UNBOUNDED, 0),
+            (a_find({**BY_OS, "tag_filter": {"require": ["u"]}}), UNBOUNDED, 0),
         ]
         for request, bounds, count in variants * 2:
             found = scene.short(request, bounds)
             assert (None if found is None else len(found)) == count, request
+
+
+@pytest.mark.parametrize("names", [["", "n1"], ["n1", ""]], ids=["the page first", "the name first"])
+def test_a_page_whose_filter_of_names_is_empty_is_no_find_by_name(names: list[str]) -> None:
+    """Without its name, the one request has the bytes of the other."""
+    with keyplan.open("memory:") as store:
+        scene = Scene(store, Random(1))
+        images(scene.deployment, 3)
+        for name in names * 2:
+            request = a_find({"name_filter": {"name": name}}, options={"limit": 5})
+            found = [messages.Object.FromString(one).name for one in scene.short(request, UNBOUNDED)]
+            assert (
+                found
+                == [one.name for one in scene.find(request, UNBOUNDED)]
+                == ([name] if name else ["n0", "n1", "n2"])
+            )
+
+
+def test_a_type_that_is_not_what_it_was_is_left_to_the_long_way() -> None:
+    with keyplan.open("memory:") as store:
+        scene = Scene(store, Random(1))
+        images(scene.deployment, 2)
+        finds = [a_find(by, options={"limit": 5}) for by in (BY_OS, BY_TAG, BY_NAME, {})]
+        assert None not in [scene.short(one, UNBOUNDED) for one in finds]
+        types = scene.deployment.runm.object_types
+        kind = types.get("runm.image")
+        assert kind is not None
+        types.put("runm.image", structs.replace(kind, scope=ObjectTypeScope.PARTITION))
+        assert [scene.short(one, UNBOUNDED) for one in finds * 2] == [None] * 8
+        types.delete("runm.image")
+        assert [scene.short(one, UNBOUNDED) for one in finds * 2] == [None] * 8
+
+
+def test_an_entry_that_leads_nowhere_is_passed_over() -> None:
+    with keyplan.open("memory:") as store:
+        scene = Scene(store, Random(1))
+        first, second = images(scene.deployment, 2)
+        store.engine.commit(Commit((), (Delete(scene.deployment.bound.table("objects").keys.encode(first)),)))
+        for by in (BY_OS, BY_TAG):
+            (found,) = scene.short(a_find(by), UNBOUNDED)
+            assert messages.Object.FromString(found).uuid == second.hex
+        assert scene.short(a_find(BY_NAME), UNBOUNDED) == []
+
+
+@pytest.mark.parametrize("by", [{}, BY_OS, BY_TAG], ids=["type", "property", "tag"])
+def test_a_page_is_looked_for_a_few_turns_long(by: dict[str, Any]) -> None:
+    with keyplan.open("memory:") as store:
+        scene = Scene(store, Random(1))
+        for uuid in images(scene.deployment, 60)[:40]:
+            record = scene.deployment.runm.objects.get(uuid)
+            assert record is not None
+            scene.deployment.runm.objects.put(uuid, structs.replace(record, project="p2"))
+        request = a_find(by, options={"limit": 10})
+        expected = [one.SerializeToString() for one in scene.find(request, UNBOUNDED)]
+        assert [messages.Object.FromString(one).uuid for one in expected] == [
+            UUID(int=number).hex for number in range(41, 51)
+        ]
+        assert scene.short(request, UNBOUNDED) == expected
+
+
+@pytest.mark.parametrize("by", [{}, BY_OS, BY_TAG], ids=["type", "property", "tag"])
+def test_a_long_page_goes_on_behind_many_that_do_not_fit(by: dict[str, Any]) -> None:
+    with keyplan.open("memory:") as store:
+        scene = Scene(store, Random(1))
+        for uuid in images(scene.deployment, 900)[260:850]:
+            record = scene.deployment.runm.objects.get(uuid)
+            assert record is not None
+            scene.deployment.runm.objects.put(uuid, structs.replace(record, project="p2"))
+        request = a_find(by, options={"limit": 300})
+        found = [UUID(messages.Object.FromString(one).uuid).int for one in scene.short(request, UNBOUNDED)]
+        assert found == [*range(1, 261), *range(851, 891)]
 
 
 def test_finds_of_any_size_are_not_kept() -> None:
@@ -252,7 +334,10 @@ def test_a_long_page_is_gone_on_with_as_the_long_way_does(
 ) -> None:
     with keyplan.open("memory:") as store:
         scene = Scene(store, Random(1))
-        images(scene.deployment, 600)
+        for uuid in images(scene.deployment, 610)[300:310]:
+            record = scene.deployment.runm.objects.get(uuid)
+            assert record is not None
+            scene.deployment.runm.objects.put(uuid, structs.replace(record, tags=()))
         request = a_find(by, options={"limit": 590}, roles=["r"])
         long, short = iter(scene.find(request, UNBOUNDED)), iter(scene.short(request, UNBOUNDED))
         begun = [[one.SerializeToString() for one in islice(long, 256)], list(islice(short, 256))]

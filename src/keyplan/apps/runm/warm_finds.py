@@ -145,7 +145,8 @@ class WarmFind:
         if options.sort_fields:
             return None
         shape = _without(request, by)
-        spelled: object = shape if bounds is UNBOUNDED else (shape, bounds)
+        # Why `by`: without its name, a find by name is spelled as a page of a type whose filter of names is there, and empty.
+        spelled: object = (by, shape) if bounds is UNBOUNDED else (by, shape, bounds)
         find = self._finds.get(spelled)
         if find is not None and find.is_sparse:
             return None
