@@ -130,6 +130,23 @@ def test_a_bar_says_how_fast_each_part_of_the_work_is_and_how_long_it_takes(
     assert printable(title).split()[-1] in last
 
 
+def test_a_bar_of_work_whose_end_nobody_knows_says_how_much_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    times = [0.0]
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr("rich.console.monotonic", lambda: times[0])
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    with progress_bar("sweep") as report:
+        report(0)
+        times[0] += 10
+        report(5_000)
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
+    assert shown.split()[-2:] == ["5000", "500/s"]
+    assert "?" not in shown
+    assert not re.search(r"\b0\b", shown), "that nothing is known is nothing to show"
+
+
 def test_a_pipe_sees_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr("sys.stderr", screen)

@@ -221,7 +221,8 @@ class Bar:
 def progress_bar(title: str, total: Callable[[], int] | None = None) -> Iterator[Bar]:
     """Yield what is called with how far the work is. `total` is called only where somebody sees the bar.
 
-    The bar says how much is done, how fast, and how long the rest takes; of work whose parts begin with 0, of each.
+    The bar says how much is done, how fast, and how long the rest takes; of work whose parts begin with 0, of each. Where
+    nobody knows how much there is in all, it says how much is done.
     """
     if not sys.stderr.isatty():
         yield Bar()
@@ -233,12 +234,14 @@ def progress_bar(title: str, total: Callable[[], int] | None = None) -> Iterator
     columns = (
         # Why no markup: a file may be called "[red]".
         *(progress.TextColumn("{task.description}", markup=False), progress.BarColumn()),
-        *(progress.MofNCompleteColumn(), progress.TextColumn("{task.fields[rate]}"), progress.TimeRemainingColumn()),
+        *(progress.TextColumn("{task.fields[amount]}"), progress.TextColumn("{task.fields[rate]}")),
+        progress.TimeRemainingColumn(),
     )
     # Why from the beginning: a part of the work may take longer than the half minute that rich looks back.
     bar = progress.Progress(*columns, console=Console(stderr=True), transient=True, speed_estimate_period=inf)
     with bar as shown:
-        task = shown.add_task(printable(title), total=None if total is None else total(), rate="")
+        first = None if total is None else total()
+        task = shown.add_task(printable(title), total=first, amount=_amount(0, first), rate="")
         shown.advance(
             task, 0
         )  # Why: rich takes a speed from one report to the next, and the first work is behind no other.
@@ -250,9 +253,17 @@ def progress_bar(title: str, total: Callable[[], int] | None = None) -> Iterator
                 shown.advance(task, 0)
             seconds = shown.tasks[task].elapsed
             rate = f"{done / seconds:,.0f}/s" if done and seconds else ""
-            shown.update(task, completed=done, total=total, rate=rate)
+            whole = shown.tasks[task].total if total is None else total
+            shown.update(task, completed=done, total=total, amount=_amount(done, whole), rate=rate)
 
         yield Bar(update)
+
+
+def _amount(done: int, total: float | None) -> str:
+    """How much is done, and of how much where that is known; nothing while neither is."""
+    if total is None:
+        return f"{done}" if done else ""
+    return f"{done:{len(str(int(total)))}}/{int(total)}"
 
 
 # ---- standard streams ----------------------------------------------------------------------------------------------------
