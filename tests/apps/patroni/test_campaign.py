@@ -3,6 +3,8 @@
 The campaign itself is scripts/patroni-campaign: hours of real clusters.
 """
 
+import io
+import json
 import os
 import signal
 import subprocess
@@ -27,7 +29,7 @@ from tests.apps.patroni.campaign.accounting import (
 from tests.apps.patroni.campaign.faults import FAULTS
 from tests.apps.patroni.campaign.hosts import why_no_hosts
 from tests.apps.patroni.campaign.leaks import CommandLines, Leak, in_files, in_processes
-from tests.apps.patroni.campaign.main import is_kept
+from tests.apps.patroni.campaign.main import Lane, Waiting, is_kept, taken
 from tests.apps.patroni.campaign.report import report_of
 from tests.apps.patroni.campaign.wall_clock import WallClock, why_no_clock
 from tests.processes import is_running
@@ -96,6 +98,13 @@ def test_a_secret_in_a_log_or_in_a_file_for_others_is_found_and_none_that_is_its
     ]
 
 
+def test_a_secret_is_found_wherever_it_stands_in_a_long_log(tmp_path: Path) -> None:
+    place = (1 << 20) - len(SECRET) // 2
+    (tmp_path / "long.log").write_bytes(b"x" * place + SECRET.encode() + b"y" * (65 << 20) + SECRET[::-1].encode())
+    secrets = {"one": SECRET, "other": SECRET[::-1]}
+    assert in_files(secrets, tmp_path) == [Leak("one", "log long.log"), Leak("other", "log long.log")]
+
+
 @contextmanager
 def waiting(*words: str, **environment: str) -> Iterator[None]:
     command = [sys.executable, "-c", "print(flush=True); input()", *words]
@@ -161,6 +170,43 @@ def loss(*, is_within_bound: bool) -> dict[str, Any]:
 def test_the_report_and_the_exit_code_tell_of_it(record: dict[str, Any], told: str, *, expected: bool) -> None:
     assert is_kept(record) is expected
     assert told in report_of([record])
+
+
+def test_a_loss_that_nothing_allows_is_the_worst_of_all_and_is_said_to_be_unmeasured() -> None:
+    within = fault(**loss(is_within_bound=True))
+    (unmeasured,) = losses([row(1, 1, timeline=3)], [row(1, 1, timeline=3)], {}, lag_bytes_max=1, ttl_seconds=20)
+    lost = {**unmeasured._asdict(), "is_within_bound": unmeasured.is_within_bound}
+    report = report_of([within, fault(number=2, lost=[lost], lost_rows=1)])
+    assert "| 4 | of unknown length |" in report
+    assert "-1" not in report
+    assert "| 3 | 900 of 0 |" in report_of([fault(mode="sync", **loss(is_within_bound=True))])
+
+
+def test_no_folder_of_the_machine_stands_in_the_report() -> None:
+    notes = ["store ended by itself: lmdb:/some/where/store: http://10.77.0.1:8210/v2/keys; log /some/where/log"]
+    report = report_of([fault(notes=notes), {**fault(), "kind": "stuck", "problem": "/some/where/psql: no\nmore"}])
+    assert "store ended by itself: lmdb:store: http://10.77.0.1:8210/v2/keys; log log" in report
+    assert "psql: no." in report
+    assert "/some" not in report
+
+
+def lane(*, first: int = 1, seconds: float = 60) -> Lane:
+    process = subprocess.Popen(["true"], text=True)
+    process.wait()
+    return Lane(Waiting("etcd", "sync", 7, time.monotonic() + seconds, first), process)
+
+
+def test_what_gave_up_goes_on_behind_its_own_last_fault_whatever_else_the_records_have() -> None:
+    one = lane()
+    records = io.StringIO()
+    taken(one, json.dumps(fault(number=2)), records)
+    taken(one, json.dumps({"kind": "secrets", "found": []}), records)
+    assert one.rest(10) == one.begun._replace(first=3)
+    assert one.rest(2) is None, "all is done"
+    assert lane().rest(10) is None, "what told of nothing would not begin the next time either"
+    late = lane(seconds=-1)
+    taken(late, json.dumps(fault(number=2)), records)
+    assert late.rest(10) is None, "its time is over"
 
 
 # ---- clock and machines ------------------------------------------------------------------------------------------------

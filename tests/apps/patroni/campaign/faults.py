@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -86,10 +85,11 @@ def _kill_broker(site: Site, _node: Node, _draw: random.Random) -> Iterator[None
 
 @contextmanager
 def _kill_router(site: Site, _node: Node, _draw: random.Random) -> Iterator[None]:
-    """The agent and HAProxy, whose process its folder tells."""
+    """The agent and HAProxy."""
     with _held(site.parts["router"]):
         site.parts["router"].kill()
-        _kill_by_name("haproxy")
+        for pid in site.haproxy():
+            _send(pid, signal.SIGKILL)
         yield
 
 
@@ -298,11 +298,3 @@ def _send(pid: int, number: signal.Signals) -> None:
     if pid > 1:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
-
-
-def _kill_by_name(name: str) -> None:
-    """End all processes of a name: those of this process namespace, all of which the campaign has made."""
-    assert os.readlink("/proc/self/ns/pid") == os.readlink("/proc/1/ns/pid")
-    found = subprocess.run(["pgrep", "-x", name], capture_output=True, text=True, check=False)
-    for word in found.stdout.split():
-        _send(int(word), signal.SIGKILL)

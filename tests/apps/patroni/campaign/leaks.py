@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import IO, Final, NamedTuple, Self
 
 __all__ = ["CommandLines", "Leak", "in_files", "in_processes"]
 
 _LOOK_SECONDS: Final = 0.4
-_FILE_BYTES_MAX: Final = 64 << 20
+_PIECE_BYTES: Final = 1 << 20
 
 
 class Leak(NamedTuple):
@@ -36,11 +36,22 @@ def in_files(secrets: Mapping[str, str], folder: Path) -> list[Leak]:
                 continue
             is_log = path.name == "log" or path.suffix == ".log" or path.parent.name == "log"
             if is_log or mode & (stat.S_IRGRP | stat.S_IROTH):
-                with path.open("rb") as file:
-                    raw = file.read(_FILE_BYTES_MAX)
                 kind = "log" if is_log else f"file of mode {stat.S_IMODE(mode):o}"
-                found += _named(secrets, raw, f"{kind} {path.relative_to(folder)}")
+                place = f"{kind} {path.relative_to(folder)}"
+                with path.open("rb") as file:
+                    found += sorted(
+                        {leak for piece in _pieces(file, secrets) for leak in _named(secrets, piece, place)}
+                    )
     return found
+
+
+def _pieces(file: IO[bytes], secrets: Mapping[str, str]) -> Iterator[bytes]:
+    """A file from its begin to its end, in pieces so that no secret stands in two halves."""
+    longest = max((len(value.encode()) for value in secrets.values()), default=0)
+    kept = b""
+    while piece := file.read(_PIECE_BYTES):
+        yield kept + piece
+        kept = (kept + piece)[-longest:] if longest else b""
 
 
 def in_processes(secrets: Mapping[str, str], *, also_environments: bool = True) -> list[Leak]:

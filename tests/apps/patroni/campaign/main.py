@@ -45,18 +45,25 @@ class Waiting(NamedTuple):
     first: int
 
 
-class Lane(NamedTuple):
-    """One combination that runs now."""
+class Lane:
+    """One combination that runs now. `last` is the number of the last fault that it told of."""
 
-    store: str
-    mode: str
-    seed: int
-    ends_at: float
-    process: "subprocess.Popen[str]"
+    def __init__(self, begun: Waiting, process: "subprocess.Popen[str]") -> None:
+        self.begun = begun
+        self.process = process
+        self.last = 0
 
     @property
     def name(self) -> str:
-        return f"{self.store} {self.mode}"
+        return f"{self.begun.store} {self.begun.mode}"
+
+    def rest(self, faults: int) -> Waiting | None:
+        """What is left to do when it has ended: the faults behind the last that it told of, where there are any.
+
+        Why nothing when it told of none: what cannot begin, or fails at one fault twice, would fail the next time, too.
+        """
+        is_left = 0 < self.last < faults and time.monotonic() < self.begun.ends_at
+        return self.begun._replace(first=self.last + 1) if is_left else None
 
 
 def _with_parent() -> None:
@@ -85,7 +92,7 @@ def started(waiting: Waiting, words: Sequence[str], errors: IO[str]) -> Lane:
         start_new_session=True,
         preexec_fn=_with_parent,  # noqa: PLW1509  # Why: one thread
     )
-    return Lane(store, mode, seed, ends_at, process)
+    return Lane(waiting, process)
 
 
 @contextmanager
@@ -102,7 +109,7 @@ def _ended(lanes: list[Lane]) -> Iterator[None]:
 
 
 def run(given: argparse.Namespace, records: IO[str], told: list[dict[str, Any]]) -> None:
-    """Go round the combinations, and add what is told. One that gives up begins again behind the fault at which it did."""
+    """Go round the combinations, and add what is told. One that gives up begins again behind the last fault it told of."""
     combinations = list(product(given.store or get_args(StoreKind), given.mode or get_args(Mode)))
     seconds = given.hours * 3600 / -(-len(combinations) // given.lanes)
     faults = -(-given.faults // len(combinations))
@@ -123,27 +130,26 @@ def run(given: argparse.Namespace, records: IO[str], told: list[dict[str, Any]])
                 assert lane.process.stdout is not None
                 line = lane.process.stdout.readline()
                 if line:
-                    told += _taken(lane, line, records)
+                    told += taken(lane, line, records)
                     continue
                 selector.unregister(lane.process.stdout)
                 lanes.remove(lane)
                 lane.process.stdout.close()
                 if lane.process.wait() != 0:
-                    told += _taken(lane, json.dumps({"kind": "ended", "code": lane.process.returncode}), records)
-                done = [one.get("number", 0) for one in told if one.get("seed") == lane.seed]
-                # Why also later than none: one that cannot begin would not begin the next time either.
-                if 0 < max(done, default=0) < faults and time.monotonic() < lane.ends_at:
-                    again.append(Waiting(lane.store, lane.mode, lane.seed, lane.ends_at, max(done) + 1))
+                    told += taken(lane, json.dumps({"kind": "ended", "code": lane.process.returncode}), records)
+                if (rest := lane.rest(faults)) is not None:
+                    again.append(rest)
 
 
-def _taken(lane: Lane, line: str, records: IO[str]) -> list[dict[str, Any]]:
+def taken(lane: Lane, line: str, records: IO[str]) -> list[dict[str, Any]]:
     """Keep one record, and show it."""
     try:
         record = json.loads(line)
     except ValueError:
         print(f"{lane.name}: {line.rstrip()}", file=sys.stderr)
         return []
-    record = {"store": lane.store, "mode": lane.mode, "seed": lane.seed, **record}
+    lane.last = record.get("number", lane.last)
+    record = {"store": lane.begun.store, "mode": lane.begun.mode, "seed": lane.begun.seed, **record}
     records.write(json.dumps(record) + "\n")
     records.flush()
     shown = {

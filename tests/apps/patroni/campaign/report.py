@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -26,6 +27,8 @@ _PROGRAMS: Final = {
     "HAProxy": ("haproxy", "-v"),
     "etcd": ("etcd", "--version"),
 }
+_PATH: Final = re.compile(r"(?<![\w./])(?:/[\w.@+~-]+){2,}")
+"""A path of a machine: of more than one name, and no part of a URL behind its host."""
 _HEAD: Final = """\
 # Patroni clusters under faults
 
@@ -108,12 +111,22 @@ def _seconds(found: Sequence[float]) -> str:
     return f"{median(found):.0f}, {max(found):.0f}" if found else "-"
 
 
-def _lost_bytes(faults: Sequence[Record]) -> str:
+def _lost_bytes(faults: Sequence[Record], mode: str) -> str:
+    """The loss that is furthest beyond what is allowed, or else nearest to it."""
     losses = [loss for record in faults for loss in record["lost"]]
     if not losses:
         return "0"
-    worst = max(losses, key=lambda loss: loss["log_bytes"] / max(1, loss["log_bytes_max"]))
-    return f"{worst['log_bytes']:,} of {worst['log_bytes_max']:,}"
+    worst = max(
+        losses, key=lambda loss: (not loss["is_within_bound"], loss["log_bytes"] / max(1, loss["log_bytes_max"]))
+    )
+    allowed = max(0, worst["log_bytes_max"]) if mode == "async" else 0
+    return f"{worst['log_bytes']:,} of {allowed:,}" if worst["log_bytes_max"] >= 0 else "of unknown length"
+
+
+def _told(text: str) -> str:
+    """The first line of what somebody said, without the folders of the machine that it was said on."""
+    first = (text.splitlines() or [""])[0]
+    return _PATH.sub(lambda found: found[0].rpartition("/")[2], first)
 
 
 def _by_combination(records: Sequence[Record], faults: Sequence[Record]) -> str:
@@ -135,7 +148,7 @@ def _by_combination(records: Sequence[Record], faults: Sequence[Record]) -> str:
         leaks = [record for record in told if (record["store"], record["mode"]) == (store, mode)]
         return [
             *(_STORES[store], mode, len(own), f"{sum(record['acknowledged'] for record in own):,}"),
-            *(_sum(own, "lost_rows"), _lost_bytes(own), _sum(own, "stale")),
+            *(_sum(own, "lost_rows"), _lost_bytes(own, mode), _sum(own, "stale")),
             *(
                 sum(not record["is_whole"] for record in own),
                 sum(record["is_whole"] and bool(record["differing"]) for record in own),
@@ -184,9 +197,9 @@ def _findings(records: Sequence[Record], faults: Sequence[Record]) -> str:
         for loss in record["lost"]:
             is_kept = loss["is_within_bound"] and record["mode"] == "async"
             word = "within the bound" if is_kept else "**beyond what is allowed**"
+            size = f"{loss['log_bytes']:,} bytes of log" if loss["log_bytes_max"] >= 0 else "which no leader left"
             lines.append(
-                f"- {where}: {loss['rows']} acknowledged rows of timeline {loss['timeline']} lost,"
-                f" {loss['log_bytes']:,} bytes of log, {word}."
+                f"- {where}: {loss['rows']} acknowledged rows of timeline {loss['timeline']} lost, {size}, {word}."
             )
         if record["stale"]:
             lines.append(
@@ -196,8 +209,8 @@ def _findings(records: Sequence[Record], faults: Sequence[Record]) -> str:
         if record["two_leaders"]:
             lines.append(f"- {where}: **two leaders of one timeline**: {record['two_leaders']}.")
         if record["is_whole"]:  # else that one does not follow is what is told
-            lines += [f"- {where}: **a replica differs**: {each.splitlines()[0]}" for each in record["differing"]]
-        lines += [f"- {where}: {note.splitlines()[0]}" for note in record["notes"]]
+            lines += [f"- {where}: **a replica differs**: {_told(each)}" for each in record["differing"]]
+        lines += [f"- {where}: {_told(note)}" for note in record["notes"]]
         if not record["is_whole"]:
             helped = ", before Patroni is ended on each node and started again" if record.get("is_helped") else ""
             lines.append(f"- {where}: **the cluster is not whole again**{helped}: {record['state']}.")
@@ -207,7 +220,7 @@ def _findings(records: Sequence[Record], faults: Sequence[Record]) -> str:
             lines += [f"- {what}: **a secret is found**: {each}." for each in record["found"]]
             lines += [f"- {what}: open to others: {each}." for each in record["open_to_others"]]
         if record["kind"] in {"stuck", "ended"}:
-            told = str(record.get("problem", f"code {record.get('code')}")).splitlines()[0]
+            told = _told(str(record.get("problem", f"code {record.get('code')}")))
             what = f"{_where(record)}, seed {record['seed']}"
             lines.append(f"- {what}: **given up**: {record.get('fault', 'the run')}: {told}.")
     searched: list[str] = next((record["searched"] for record in records if record["kind"] == "secrets"), [])

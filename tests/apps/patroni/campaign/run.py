@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
@@ -80,6 +80,7 @@ class Campaign:
         self._writers = writers
         self._draw = random.Random(seed)
         self._counted: set[tuple[int, int]] = set()
+        self._led_twice: set[int] = set()
         self._seen = 0
         self._told = 0
 
@@ -147,7 +148,7 @@ class Campaign:
         return True
 
     def _compared(self) -> dict[str, Any]:
-        """Compare what is there with what was acknowledged, with nobody writing; each loss is told once."""
+        """Compare what is there with what was acknowledged, with nobody writing; what is wrong is told once."""
         site, writers = self._site, self._writers
         writers.pause()
         try:
@@ -158,7 +159,10 @@ class Campaign:
             measured = losses(lost, acknowledged, site.forks(), lag_bytes_max=LAG_BYTES_MAX, ttl_seconds=TTL_SECONDS)
             fresh = acknowledged[self._seen :]
             self._seen = len(acknowledged)
-            late = [each for each in stale(acknowledged) if each in set(fresh)]
+            late = sorted({*stale(acknowledged)} & {*fresh}, key=lambda each: each.asked_at)
+            at_once = leaders_at_once(acknowledged)
+            twice = {timeline: servers for timeline, servers in at_once.items() if timeline not in self._led_twice}
+            self._led_twice.update(twice)
             return {
                 "acknowledged": len(fresh),
                 "lost": [{**loss._asdict(), "is_within_bound": loss.is_within_bound} for loss in measured],
@@ -166,7 +170,7 @@ class Campaign:
                 "stale": len(late),
                 "stale_and_lost": len({each.key for each in late} & {each.key for each in lost}),
                 "stale_seconds": round(_lateness(late, acknowledged), 2),
-                "two_leaders": leaders_at_once(acknowledged),
+                "two_leaders": twice,
                 "differing": self._differing(found),
                 "warned": writers.warned,
                 "notes": self._notes(),
@@ -212,7 +216,7 @@ def _has(uri: str, rows: frozenset[tuple[int, int]]) -> bool:
     return False
 
 
-def _lateness(late: list[Acknowledged], acknowledged: tuple[Acknowledged, ...] | Any) -> float:
+def _lateness(late: Sequence[Acknowledged], acknowledged: Sequence[Acknowledged]) -> float:
     """How long after the first row of a later timeline the last stale one was acknowledged."""
     if not late:
         return 0.0

@@ -16,11 +16,13 @@ from urllib.request import Request, urlopen
 import keyplan as package
 from keyplan.access import EVERYTHING, NEW_FILE, add_principal, change_access_file
 from keyplan.apps.patroni import Broker
+from keyplan.apps.patroni.processes import Running
 from keyplan.operations import Act
 from tests.apps.patroni.campaign.hosts import CENTRE, Host, make_centre
 from tests.apps.patroni.campaign.parts import Part, keyplan
 from tests.apps.patroni.campaign.wall_clock import WallClock, why_no_clock
 from tests.apps.patroni.osb_platform import PAIR, TRIO, Platform
+from tests.processes import children_of
 from tests.servers.authority import Authority
 from tests.servers.patroni import until
 
@@ -229,7 +231,8 @@ class Site:
         def kept() -> bool:
             for part in self.parts.values():
                 if part.keep():
-                    self.notes.append(f"{part.name} ended by itself: {part.log[-400:]}")
+                    said = part.log.splitlines()
+                    self.notes.append(f"{part.name} ended by itself: {said[-1] if said else 'it said nothing'}")
             return is_true()
 
         return until(kept, seconds_max, lambda: f"it does not come that {what}\n{self.logs()}")
@@ -240,6 +243,11 @@ class Site:
             part.stop() if part.name == "router" else part.kill()
         for host in self.hosts:
             host.remove()
+
+    def haproxy(self) -> list[int]:
+        """The ids of HAProxy's processes, as the router's folder tells: the master and its workers. None when it has ended."""
+        master = Running.of_file(self.folder / "router" / "process")
+        return [] if master is None else [master.pid, *children_of(master.pid)]
 
     def logs(self) -> str:
         """The end of every log."""
