@@ -56,6 +56,17 @@ def url(tmp_path: Path) -> str:
     return url
 
 
+def test_a_router_or_a_cell_starts_without_what_servers_and_log_ins_need() -> None:
+    """Why: until it answers again a router's clients reach nobody, and importing is nearly all that it does before."""
+    program = (
+        "import sys, keyplan.apps.patroni.cli;"
+        "heavy = 'keyplan.server starlette uvicorn prometheus_client httpx psycopg asyncio'.split();"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
+
+
 def test_status_shows_leader_port_cell_and_no_password(url: str) -> None:
     ran = CliRunner().invoke(app, ["status", "--store", url])
     assert ran.exit_code == 0

@@ -17,7 +17,6 @@ from keyplan.apps.patroni.layout import OUTSIDE, BindingKey, Broker, MemberKey, 
 from keyplan.apps.patroni.operations import IN_PROGRESS, SUCCESS, new_operation, note_progress
 from keyplan.apps.patroni.patroni_rest import PatroniRefusedError
 from keyplan.apps.patroni.ports import PortAllocator
-from keyplan.apps.patroni.postgresql_roles import system_identifier_of
 from keyplan.apps.patroni.records import Credentials, InstanceState, Member
 from keyplan.apps.patroni.refusals import CONCURRENCY, RefusedError
 from keyplan.codec import secret_of_plain
@@ -206,6 +205,9 @@ def _check_member(instance: str, name: str, member: Member) -> None:
 
 
 def _check_users(found: Found, leader: Member, logins: Logins) -> None:
+    # Why here: routers and cells come through this module, and psycopg is for who logs in.
+    from keyplan.apps.patroni.postgresql_roles import system_identifier_of  # noqa: PLC0415
+
     if leader.address is None:
         raise RefusedError(422, f"{found.leader} advertises no address of its PostgreSQL")
     for words, user, is_replication in (

@@ -33,7 +33,6 @@ from keyplan.apps.patroni.ports import PORTS_DEFAULT, PortAllocator, port_range
 from keyplan.apps.patroni.records import Cell
 from keyplan.apps.patroni.registrar import CELL_LEASE_SECONDS
 from keyplan.apps.patroni.router_agent import Router, Switchboard
-from keyplan.apps.patroni.router_forward import Forwarder
 from keyplan.apps.patroni.router_haproxy import HAProxy, find_haproxy
 from keyplan.cli import ConfigOption, StoreOption, print_text, spread, store_of_option
 from keyplan.codec import Secret
@@ -155,6 +154,9 @@ def router(
     with told_by_signals(stop, logger=LOGGER), store_of_option(store, config, create=False) as opened:
         switchboard: Switchboard
         if program is None:
+            # Why here: asyncio is for who forwards alone.
+            from keyplan.apps.patroni.router_forward import Forwarder  # noqa: PLC0415
+
             switchboard = Forwarder(bind=bind)
         else:
             switchboard = HAProxy(data.absolute(), program=program, bind=bind, is_root=os.geteuid() == 0)

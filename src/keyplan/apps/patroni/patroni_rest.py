@@ -4,14 +4,15 @@ Each call blocks for at most 15 seconds, whatever the member does: what is at th
 an end. What takes longer goes on at the member, and is looked for there.
 """
 
-import asyncio
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-import httpx
 import msgspec
 
 from keyplan.apps.patroni.records import Credentials, Member
+
+if TYPE_CHECKING:
+    import httpx
 
 __all__ = [
     "PatroniRefusedError",
@@ -124,6 +125,11 @@ def _asked(
     is_status_told: bool = False,
 ) -> _Answer:
     """Return Patroni's answer. `also` are words of refusals that mean success; with `is_status_told` no status is a refusal."""
+    # Why here: a router and a cell come through this module, and start again without what they may never need.
+    import asyncio  # noqa: PLC0415
+
+    import httpx  # noqa: PLC0415
+
     password = credentials.password.reveal()
     log_in = httpx.BasicAuth(credentials.username, password) if password else None
     try:
@@ -140,8 +146,12 @@ def _asked(
     raise PatroniRefusedError(f"{answer.status} {answer.text.strip()[:_TEXT_MAX]}")
 
 
-async def _answered(method: str, url: str, log_in: httpx.Auth | None, body: dict[str, Any] | None) -> _Answer:
+async def _answered(method: str, url: str, log_in: "httpx.Auth | None", body: dict[str, Any] | None) -> _Answer:
     """Ask. Why by a loop of its own: a time limit of httpx is one for each piece, and of pieces there may be any number."""
+    import asyncio  # noqa: PLC0415  # Why here: as above.
+
+    import httpx  # noqa: PLC0415
+
     # Why no encoding: a few bytes may be packed that are gigabytes.
     headers = {"Accept-Encoding": "identity"}
     async with (

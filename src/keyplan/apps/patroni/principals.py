@@ -12,6 +12,7 @@ from threading import Event, Thread
 from typing import Final, cast
 
 from keyplan.access import Grant, OnPrefix, Principal, TokenSum, sum_of_token
+from keyplan.apps.patroni.cluster_keys import cluster_prefix
 from keyplan.apps.patroni.cluster_login import ensure_login, principal_name
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.records import InstanceState
@@ -22,18 +23,10 @@ from keyplan.operations import Act
 from keyplan.server import LOGGER
 from keyplan.store import Store
 
-__all__ = ["ClusterPrincipals", "cluster_prefix", "principal_of"]
+__all__ = ["ClusterPrincipals", "principal_of"]
 
 _POLL_SECONDS: Final = 0.25
 _RETRY_SECONDS: Final = 1.0
-_LEADER: Final = b"leader"
-
-
-def cluster_prefix(instance: str) -> bytes:
-    """Return what all of Patroni's keys of a cluster begin with: with a slash at its end, because `f10` begins with `f1`."""
-    key = Broker.bound().tables["leaders"].keys.encode(instance)
-    assert key.endswith(b"/" + _LEADER)
-    return key.removesuffix(_LEADER)
 
 
 def principal_of(instance: str, state: InstanceState) -> Principal:

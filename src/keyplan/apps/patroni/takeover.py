@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import quote
 
-import httpx
 import msgspec
 from msgspec import Struct, field
 
+from keyplan.apps.patroni.cluster_keys import cluster_prefix
 from keyplan.apps.patroni.dynamic_configuration import is_on
 from keyplan.apps.patroni.layout import Broker
-from keyplan.apps.patroni.principals import cluster_prefix
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.engine import Commit, Delete, KeyAbsent, KeyRange, KeyUnchanged, Put, RangeEmpty
 from keyplan.errors import CommitConflictError, CorruptionError
@@ -63,6 +62,8 @@ def keys_of_store(store: Store, cluster: str) -> Keys:
 
 def keys_of_v2(address: str, cluster: str) -> Keys:
     """Read a cluster's keys from etcd's v2 keys API, as Patroni's mode `etcd` writes them. Raises RefusedError (422)."""
+    import httpx  # noqa: PLC0415  # Why here: routers and cells come through this module.
+
     place = address.rpartition("@")[2]
     try:
         answer = httpx.get(

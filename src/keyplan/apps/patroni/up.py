@@ -44,7 +44,6 @@ from keyplan.engine import SYSTEM_CLOCK, Clock, open_engine
 from keyplan.errors import EngineUnavailableError, InvalidInputError
 from keyplan.files import make_folder, write_whole
 from keyplan.operations import Act
-from keyplan.server import TOKEN_VARIABLES
 from keyplan.store import Store
 
 __all__ = ["Everything", "UpSettings"]
@@ -250,6 +249,9 @@ class Everything:
     # ---- the parts ------------------------------------------------------------------------------------------------------
 
     def _part(self, name: str, command: Sequence[str], folder: Path) -> _Part:
+        # Why here: who runs a cell or a router comes through this module, and needs no server.
+        from keyplan.server import TOKEN_VARIABLES  # noqa: PLC0415
+
         # Why not as an option: everybody on the machine can read a command line, and a store's URL may hold a password.
         environment = {**os.environ, "KEYPLAN_STORE": self._settings.store}
         for variable in TOKEN_VARIABLES:  # Why: the access file alone says who may ask.
