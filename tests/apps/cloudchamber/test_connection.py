@@ -1,5 +1,7 @@
 """A handle that is connected and disconnected; AC numbers are those of the specification's section 7."""
 
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from keyplan.apps.cloudchamber import (
     begin_indexes,
     write_records,
 )
+from keyplan.cli.main import main
 from keyplan.errors import EngineLimitError, EngineOpenError, EngineUnavailableError, InvalidInputError
 from keyplan.store import Store
 from tests.apps.cloudchamber.conftest import raw_keys
@@ -178,11 +181,17 @@ def test_a_store_of_the_go_program_alone_is_refused_by_name_unless_it_is_known(s
         CloudChamberGo(store).users.insert("a", User(name="a"))
         with pytest.raises(InvalidInputError, match="/users/a, and a Chamber works"):
             Chamber(store)
+        CloudChamberGo(store, namespace="Test/two/").users.insert("a", User(name="a"))
+        with pytest.raises(InvalidInputError, match="--to document --namespace Test/two --store URL` brings"):
+            Chamber(store, namespace="Test/two/")
         Chamber(store, namespace="Test/one/")
     handle = Connection(store_url)
-    with pytest.raises(InvalidInputError, match="and a Connection works under the document's"):
+    with pytest.raises(InvalidInputError, match="and a Connection works under the document's") as caught:
         handle.connect()
     assert not handle.is_connected
+    (command,) = re.findall("`keyplan ([^`]*)`", str(caught.value.facts["problem"]))
+    assert main([*shlex.split(command), "--dry-run"]) == 0
+    assert command.endswith(f" --store {shlex.quote(store_url)}")
     with Connection(store_url, is_beside_go=True) as beside:
         beside.write({BOB: (User(name="bob"), ANY)})
     with handle:

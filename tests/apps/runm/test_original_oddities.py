@@ -1,5 +1,7 @@
 """Each thing that the original lets through: the start is refused, a migration mends it or asks, and then it is served."""
 
+import re
+import shlex
 from pathlib import Path
 from uuid import UUID
 
@@ -183,6 +185,29 @@ def test_an_object_of_a_type_that_is_not_there_waits_for_the_type() -> None:
     with pytest.raises(InvalidInputError, match=r"--object-type runm\.ghost:SCOPE"):
         ensure_started(Deployment(store))
     ensure_started(Deployment(store), object_types=(ObjectType("runm.ghost"),))
+
+
+def test_the_refusal_has_the_command_that_mends_the_store_as_it_is_to_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, root = f"lmdb:{tmp_path / 'a store'}", b"/" + ROOT
+    ghost = image(object_type="runm.ghost", project="")
+    keys = go_store().keys | SLASHED | ghost
+    with keyplan.open(url, create=True) as store:
+        store.engine.commit(Commit((), tuple(Put(root + key.encode(), value) for key, value in keys.items())))
+    place = ("--store", url, "--root", root.decode())
+    serving = ("serve", "--listen", "127.0.0.1:0", "--object-type", "runm.ghost:PARTITION=a text")
+    told = set()
+    for words in (serving, ("export", "part0", "-f", str(tmp_path / "file")), ("reindex",)):
+        assert main(["runm", *words, *place]) == 5
+        told.add(re.findall("`(keyplan [^`]*)`", capsys.readouterr().err)[0])
+    shortest, longest = sorted(told, key=len)
+    assert longest.replace(" --object-type runm.ghost:PARTITION", "") == shortest
+    assert main(shlex.split(longest.replace(" --yes", ""))[1:]) == 0
+    assert capsys.readouterr().out.endswith("nothing was written: add --yes\n")
+    assert main(shlex.split(longest)[1:]) == 0
+    with keyplan.open(url) as store:
+        ensure_started(Deployment(store, "/"), object_types=(ObjectType("runm.ghost"),))
 
 
 def test_the_command_decides_and_says_what_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,7 @@ from keyplan.apps.cloudchamber.indexed import layout_in_use
 from keyplan.apps.cloudchamber.layout_choice import require_document
 from keyplan.apps.cloudchamber.namespaces import namespace_named, namespace_of
 from keyplan.apps.cloudchamber.watches import RecordWatch
+from keyplan.engine import EngineUrl
 from keyplan.errors import ConflictError, EngineUnavailableError
 from keyplan.protobuf import Message
 
@@ -113,7 +114,8 @@ class Connection:
             store = keyplan.open(self._url)
             try:
                 if not self._is_beside_go:
-                    require_document(store.engine, self._namespace, who="Connection")
+                    url = EngineUrl.parse(self._url).text
+                    require_document(store.engine, self._namespace, who="Connection", url=url)
                 layout = layout_in_use(store, self._namespace)
                 self._chamber = Chamber(store, namespace=self._namespace, layout=layout, is_beside_go=True)
             except BaseException:

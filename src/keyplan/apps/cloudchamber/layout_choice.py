@@ -10,6 +10,7 @@ from keyplan.apps.cloudchamber.layout import LayoutSide
 from keyplan.apps.cloudchamber.namespaces import ranges_of
 from keyplan.engine import Engine, Snapshot
 from keyplan.errors import InvalidInputError
+from keyplan.jobs import command_line
 from keyplan.layout import shown_key
 
 __all__ = ["ChosenLayout", "choose_layout", "first_key_of", "held_sides", "require_document"]
@@ -59,13 +60,18 @@ def first_key_of(engine: Engine, namespace: str, side: LayoutSide) -> str | None
         return _first_key(snapshot, namespace, side)
 
 
-def require_document(engine: Engine, namespace: str, *, who: str) -> None:
-    """Return unless a name space has keys of the Go program alone, which `who` cannot read. Raises InvalidInputError."""
+def require_document(engine: Engine, namespace: str, *, who: str, url: str = "") -> None:
+    """Return unless a name space has keys of the Go program alone, which `who` cannot read. Raises InvalidInputError.
+
+    `url` names the store, without its secrets, in the command that is told then; empty where it is not known.
+    """
     held = held_sides(engine, namespace)
     if held.keys() == {LayoutSide.GO}:
+        named_space = ("--namespace", namespace.rstrip("/")) if namespace else ()
+        command = command_line(("cloudchamber", "migrate", "--from", "go", "--to", "document", *named_space), url)
         problem = (
             f"it has keys of the Go program alone, as {held[LayoutSide.GO]}, and a {who} works under the document's:"
-            " `keyplan cloudchamber migrate --from go --to document` brings it there, is_beside_go=True begins beside it"
+            f" `{command}` brings it there, is_beside_go=True begins beside it"
         )
         raise InvalidInputError(source="the store", problem=problem)
 

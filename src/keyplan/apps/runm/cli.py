@@ -107,9 +107,10 @@ def verify(
 
     Nothing is written. Exit code 1 when something is wrong, or an index is not to be trusted.
     """
+    url = absolute_url(store_url_of_option(store, config))
     with opened_store(store, config, readonly=True) as opened, progress_bar("verify") as shown:
         wrong = 0
-        for finding in verified(opened, _prefix(place), shown.told):
+        for finding in verified(opened, _prefix(place), shown.told, url=url):
             wrong += 1
             print_json(finding._asdict()) if as_json else print_text(str(finding))
     if as_json:
@@ -133,21 +134,22 @@ def reindex(
 
     For a store that the original wrote, which has none. Exit code 1 when objects are in the way, which are printed.
     """
-    prefix = _prefix(place)
+    prefix, url = _prefix(place), absolute_url(store_url_of_option(store, config))
     command = ("runm", "reindex", "--root", prefix + ROOT_CONSTANT)
 
     def again() -> tuple[str, ...]:
-        return (*command, "--store", absolute_url(store_url_of_option(store, config)))
+        return (*command, "--store", url)
 
     with opened_store(store, config) as opened, stopped_by_signals(again) as stop, progress_bar("reindex") as shown:
-        report = reindexed(opened, prefix, shown.told, stop=stop, command=command)
+        report = reindexed(opened, prefix, shown.told, stop=stop, command=command, url=url)
     if as_json:
         print_json(report._asdict())
     else:
         for key in report.in_the_way:
             print_text(f"cannot be indexed: {key}")
         state = "can be searched by property and tag" if report.is_readable else "is searched without these indexes"
-        print_text(f"{report.entries_written} entries written; the store {state}")
+        entries = "1 entry" if report.entries_written == 1 else f"{report.entries_written} entries"
+        print_text(f"{entries} written; the store {state}")
     if not report.is_readable:
         raise typer.Exit(_FOUND)
 
@@ -270,6 +272,7 @@ def export_partition(
     reader must know stand in it too; they are no records of the partition, and counted by themselves.
     """
     kinds: Counter[type[Line]] = Counter()
+    url = absolute_url(store_url_of_option(store, config))
 
     def counted(records: Iterable[Line]) -> Iterator[Line]:
         for record in records:
@@ -277,7 +280,7 @@ def export_partition(
             yield record
 
     with opened_store(store, config, readonly=True) as opened, progress_bar("export") as progress:
-        lines = lines_written(counted(exported(opened, _prefix(place), partition)))
+        lines = lines_written(counted(exported(opened, _prefix(place), partition, url=url)))
         first = next(lines)  # Why: no file is made for a partition that is not there.
         with new_file(file) as out:
             for count, line in enumerate(chain((first,), lines)):

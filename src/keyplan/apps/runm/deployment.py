@@ -13,8 +13,10 @@ from keyplan.apps.runm.read_ahead import ReadAhead
 from keyplan.apps.runm.readable import log_damage
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope, ProviderType
 from keyplan.apps.runm.refusal import missing
+from keyplan.apps.runm.settings import ROOT_CONSTANT
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import CorruptionError, InvalidKeyError
+from keyplan.jobs import command_line
 from keyplan.layout import BoundLayout, Damaged, readable_rows
 from keyplan.store import KeyRef, PinnedState, Store, Transaction
 
@@ -96,12 +98,16 @@ class State(NamedTuple):
 
 @dataclass
 class Deployment:
-    """A store with the metadata of one deployment below `prefix`, the root's parameter. Safe for use by several threads."""
+    """A store with the metadata of one deployment below `prefix`, the root's parameter. Safe for use by several threads.
+
+    `url` names the store in commands that people are told to run, without its secrets; empty where it is not known.
+    """
 
     store: Store
     prefix: str = ""
     rulings: Rulings = field(default_factory=Rulings)
     clock: Clock = SYSTEM_CLOCK
+    url: str = ""
 
     def __post_init__(self) -> None:
         self.runm = Runm(self.store, prefix=self.prefix)
@@ -110,6 +116,10 @@ class Deployment:
         self.ahead = ReadAhead(self.bound, RunmBeside.bound(prefix=self.prefix))
         self._object_types: dict[str, ObjectType] = {}
         self._damaged_types: dict[str, CorruptionError] = {}
+
+    def command(self, *words: str) -> str:
+        """Return a command of `keyplan runm` on this very deployment, as a shell reads it; see `command_line`."""
+        return command_line(("runm", *words, "--root", self.prefix + ROOT_CONSTANT), self.url)
 
     def over(self, binding: PinnedState | Transaction, *refs: KeyRef) -> State:
         """Return the layouts bound to a snapshot or a transaction, which reads what the places hold at once."""

@@ -68,7 +68,9 @@ def refuse_unserved(deployment: Deployment, types: Mapping[str, ObjectType]) -> 
     records = Records(deployment, types, has_every_type=True)
     keys = _Keys(deployment, records, is_dry_run=True)
     unserved = (step for step in keys.steps() if step.code in _UNSERVED)
-    refuse(chain(records.steps(is_dry_run=True), unserved))
+    known = known_types(deployment)
+    own = [kind for code, kind in types.items() if code not in known]
+    refuse(deployment, chain(records.steps(is_dry_run=True), unserved), own)
 
 
 def referenced_definitions(deployment: Deployment) -> set[UUID]:

@@ -5,7 +5,7 @@ can be taken again. Whoever serves or writes out such a store refuses it; `migra
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
@@ -44,18 +44,23 @@ class Step(NamedTuple):
 def refuse_unnamed(deployment: Deployment) -> None:
     """Raise InvalidInputError when a record is not found, by its name or at all, or another record has its name."""
     records = Records(deployment, known_types(deployment), has_every_type=True)
-    refuse(records.steps(is_dry_run=True))
+    refuse(deployment, records.steps(is_dry_run=True))
 
 
-def refuse(steps: Iterator[Step]) -> None:
-    """Raise InvalidInputError, with the command that goes on from there, when there are steps."""
+def refuse(deployment: Deployment, steps: Iterator[Step], own: Iterable[ObjectType] = ()) -> None:
+    """Raise InvalidInputError, with the command that goes on from there, when there are steps.
+
+    `own` are object types that an operator gave, and the command has to be given, too.
+    """
     found = list(islice(steps, _SHOWN_MAX + 1))
     if not found:
         return
     shown = "; ".join(map(str, found[:_SHOWN_MAX])) + ("; ..." if len(found) > _SHOWN_MAX else "")
+    given = [word for one in own for word in ("--object-type", f"{one.code}:{one.scope.name}")]
+    command = deployment.command("migrate", "--yes", *given)
     problem = (
         f"the original wrote what is not found as it stands ({shown}): lists would leave it out, and its names could be taken "
-        "again. Run `keyplan runm migrate --yes`; what takes a decision it leaves, and says how to decide"
+        f"again. Run `{command}`; what takes a decision it leaves, and says how to decide"
     )
     raise InvalidInputError(source="the store", problem=problem)
 

@@ -27,7 +27,7 @@ from keyplan.apps.runm.settings import ServeSettings
 from keyplan.apps.runm.start import ensure_started, unreadable_indexes
 from keyplan.apps.runm.store_health import followed_health
 from keyplan.audit_log import NO_ROTATION, AuditLog, Notice, Rotation
-from keyplan.engine import SYSTEM_CLOCK, Capability, Clock, Engine, open_engine
+from keyplan.engine import SYSTEM_CLOCK, Capability, Clock, Engine, EngineUrl, open_engine
 from keyplan.errors import EngineUnavailableError, InvalidInputError, StoreUnreachableError
 from keyplan.secret_keys import KeysOnDemand
 from keyplan.server import ServiceAudit, Token, note_access_file, read_tokens, tokens_of_environment
@@ -103,13 +103,14 @@ def run_server(
         )
         if rulings.deleted_kept_seconds and not store.engine.profile.claims(Capability.LEASES):
             raise InvalidInputError(source="--keep-deleted", problem="the store's engine has no leases to keep them on")
-        deployment = Deployment(store, settings.prefix, rulings)
+        deployment = Deployment(store, settings.prefix, rulings, url=EngineUrl.parse(settings.store).text)
         ensure = partial(
             ensure_started, deployment, object_types=choices.object_types, provider_types=choices.provider_types
         )
         _insisted(ensure, settings.connect_timeout_seconds, stop)
         for name, state in unreadable_indexes(deployment).items():
-            LOGGER.warning("%s is %s: searches do without it until `keyplan runm reindex` was run", name, state)
+            words = "%s is %s: searches do without it until `%s` was run"
+            LOGGER.warning(words, name, state, deployment.command("reindex"))
         listening = Listening(
             settings.addresses, settings.certificate, choices.tls_client_authority, is_shared=member is not None
         )

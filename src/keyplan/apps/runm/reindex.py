@@ -34,14 +34,16 @@ def reindex(
     *,
     stop: Stop | None = None,
     command: Sequence[str] = (),
+    url: str = "",
 ) -> ReindexReport:
     """Build both indexes, verify them, and let searches read them. The service may run meanwhile.
 
     An object that cannot be read, or has a name or value that no key can have, would be left out of every search by these
     indexes: while there is one, they stay unread, and searches look at every object instead. An interrupted run goes on where
-    it was. Raises InvalidInputError for a store whose names are spelled otherwise, StoppedError when `stop` is set.
+    it was. Raises InvalidInputError for a store whose names are spelled otherwise, with the command that mends the store that
+    `url` names; StoppedError when `stop` is set.
     """
-    deployment = Deployment(store, prefix)
+    deployment = Deployment(store, prefix, url=url)
     refuse_unnamed(deployment)
     stops = StopCheck(stop, "the building of the search indexes")
     for name in stops.each(SEARCH_INDEXES):

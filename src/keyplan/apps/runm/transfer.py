@@ -53,13 +53,13 @@ class ImportReport(NamedTuple):
     conflicts: tuple[str, ...]
 
 
-def exported(store: Store, prefix: str, partition: str) -> Iterator[Line]:
+def exported(store: Store, prefix: str, partition: str, *, url: str = "") -> Iterator[Line]:
     """Yield what belongs to the partition of a UUID or name, as of one state. Raises NotFoundError.
 
     Types come first, so that a reader knows what the rest needs; objects by type, project and name. Raises InvalidInputError
-    for a store where not all of them are found by their names.
+    for a store where not all of them are found by their names, with the command that mends the one that `url` names.
     """
-    deployment = Deployment(store, prefix)
+    deployment = Deployment(store, prefix, url=url)
     refuse_unnamed(deployment)
     with deployment.reading() as state:
         record = partition_named(state, partition)

@@ -38,12 +38,14 @@ class Trouble(NamedTuple):
         return f"{self.code}: {self.key}: {self.detail}"
 
 
-def verify(store: Store, prefix: str, progress: Callable[[Progress], None] | None = None) -> Iterator[Trouble]:
-    """Yield what is wrong below the root, and in what is kept beside it.
+def verify(
+    store: Store, prefix: str, progress: Callable[[Progress], None] | None = None, *, url: str = ""
+) -> Iterator[Trouble]:
+    """Yield what is wrong below the root, and in what is kept beside it. `url` names the store in commands that are told.
 
     Of an index that is not to be trusted yet, the entries that it lacks are named all the same.
     """
-    deployment = Deployment(store, prefix)
+    deployment = Deployment(store, prefix, url=url)
     for layout in (deployment.bound, RunmBeside.bound(prefix=prefix)):
         for finding in check(store, layout, progress=progress):
             if not finding.kind.is_note:
@@ -51,7 +53,8 @@ def verify(store: Store, prefix: str, progress: Callable[[Progress], None] | Non
                 yield Trouble(_code_of(finding.kind.value, finding.raw_key), shown_key(finding.raw_key), detail)
     not_ready = unreadable_indexes(deployment)
     for name, stage in not_ready.items():
-        yield Trouble("index-not-ready", name, f"it is {stage}: searches do without it until `keyplan runm reindex`")
+        detail = f"it is {stage}: searches do without it until `{deployment.command('reindex')}` was run"
+        yield Trouble("index-not-ready", name, detail)
     for step in Records(deployment, known_types(deployment)).steps(is_dry_run=True):
         if step.is_left or step.code == "respelt":  # Why: of the others the check names the entry that is not there.
             yield Trouble(step.code, step.key, step.what)
