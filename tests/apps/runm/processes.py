@@ -24,8 +24,12 @@ class ServeProcess:
         self.process = subprocess.Popen(
             words, env={**kept, **environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
+        self.address = self.next_address()
+
+    def next_address(self) -> str:
+        """Return the address on the next line that it prints."""
         assert self.process.stdout is not None
-        self.address = self.process.stdout.readline().strip()
+        return self.process.stdout.readline().strip()
 
     def stop(self) -> int:
         """Tell it to stop, and return its exit code."""

@@ -217,6 +217,7 @@ def test_the_command_decides_and_says_what_is_left(tmp_path: Path, capsys: pytes
     assert main(["runm", "migrate", "--yes", "--store", url]) == 1
     assert capsys.readouterr().out.endswith(f"--rename {U}=NAME\n0 steps; 1 left to decide\n")
     assert main(["runm", "migrate", "--yes", "--store", url, "--rename", f"{hyphenated(U)}=given"]) == 0
+    assert capsys.readouterr().out.endswith("\n1 step\n")
     for wrong in (
         ("--rename", "x=y"),
         ("--rename", f"{U}="),

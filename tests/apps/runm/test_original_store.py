@@ -191,6 +191,18 @@ def test_verify_names_each_kind_of_damage(lmdb_store: Store) -> None:
     }
 
 
+def test_before_the_first_start_no_type_of_the_services_own_is_missed() -> None:
+    store = Store(MemoryEngine())
+    write(store, {key: value for key, value in original().items() if not key.startswith("types/object/")})
+    assert not told(store, "unknown-type")
+    reindex(store, "")
+    assert not told(store, "unknown-type")
+    with served(store):
+        assert not told(store, "unknown-type")
+    Deployment(store).runm.object_types.delete("runm.image")
+    assert told(store, "unknown-type") == {I1, I2}
+
+
 def test_verify_names_records_that_break_the_rulings(lmdb_store: Store) -> None:
     with scenario(lmdb_store):
         pass

@@ -275,9 +275,10 @@ def test_two_processes_are_one_service_and_one_that_is_killed_comes_again(tmp_pa
 @pytest.mark.slow
 def test_whoever_started_them_is_gone_and_so_are_they(tmp_path: Path) -> None:
     url = f"lmdb:{tmp_path / 's'}?durability=none"
-    figures, token = free_address(), "a-token-of-a-client"
-    options = ("--listen", "127.0.0.1:0", "--no-register", "--metrics-listen", figures, "--processes", "2")
+    token = "a-token-of-a-client"
+    options = ("--listen", "127.0.0.1:0", "--no-register", "--metrics-listen", "127.0.0.1:0", "--processes", "2")
     with server_process("--store", url, *options, KEYPLAN_CLIENT_TOKEN=token) as server:
+        figures = server.next_address()
         serving = members(server)
         assert len(serving) == 2
         with pytest.raises(HTTPError, match="401"):

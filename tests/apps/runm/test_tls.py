@@ -15,7 +15,7 @@ from keyplan.apps.runm import Endpoint, RunmRegistry
 from keyplan.apps.runm.client import Connection, RunmClient
 from keyplan.apps.runm.settings import RegistrySettings, ServeSettings
 from tests.apps.runm.client import WEST
-from tests.apps.runm.processes import free_address, server_process
+from tests.apps.runm.processes import server_process
 from tests.servers.authority import Authority
 from tests.servers.etcd import EtcdServer
 
@@ -23,13 +23,13 @@ from tests.servers.etcd import EtcdServer
 @pytest.mark.slow
 def test_with_a_certificate_calls_are_answered_over_tls_and_not_in_clear(tmp_path: Path, authority: Authority) -> None:
     certificate = (str(authority.certificate("server")), str(authority.key("server")))
-    figures = free_address()
     with server_process(
-        *("--store", f"lmdb:{tmp_path / 's'}", "--listen", "127.0.0.1:0", "--metrics-listen", figures),
+        *("--store", f"lmdb:{tmp_path / 's'}", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"),
         RUNM_METADATA_USE_TLS="true",
         RUNM_METADATA_CERT_PATH=certificate[0],
         RUNM_METADATA_KEY_PATH=certificate[1],
     ) as server:
+        figures = server.next_address()
         port = int(server.address.rpartition(":")[2])
         trusting = Connection("127.0.0.1", port, "admin", "p", WEST, authority=authority.ca)
         with RunmClient(trusting) as client:

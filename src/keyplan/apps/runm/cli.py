@@ -63,7 +63,7 @@ def serve(
     """Serve `runm.RunmMetadata` and `runm.RunmAPI`, with health and reflection, until SIGTERM or SIGINT.
 
     Flags come before the environment variables named in brackets. Without --store the original's etcd settings say where the
-    data are. The addresses are printed on standard output, one a line, once calls are answered there.
+    data are. The addresses are printed on standard output, one a line, once calls are answered there; that of the figures last.
     """
     # Why here: grpc, protobuf and the server take half a second, which the other commands do without.
     from keyplan.apps.runm.process import ServeChoices, ended_in_time, run_server  # noqa: PLC0415
@@ -116,7 +116,7 @@ def verify(
     if as_json:
         print_json({"findings": wrong})
     else:
-        print_text(f"{wrong} findings")
+        print_text(_counted(wrong, "finding"))
     if wrong:
         raise typer.Exit(_FOUND)
 
@@ -196,7 +196,7 @@ def migrate(
             print_json(step._asdict()) if as_json else print_text(str(step))
     if not as_json:
         decide = f"; {left} left to decide" if left else ""
-        print_text(f"{steps} steps{decide}" + ("" if yes else "; nothing was written: add --yes"))
+        print_text(f"{_counted(steps, 'step')}{decide}" + ("" if yes else "; nothing was written: add --yes"))
     if left:
         raise typer.Exit(_FOUND)
 
@@ -291,7 +291,7 @@ def export_partition(
     if as_json:
         print_json({"records": records, "object_types": types})
     else:
-        print_text(f"{records} records, with the {types} object types of the store")
+        print_text(f"{_counted(records, 'record')}, with the {_counted(types, 'object type')} of the store")
 
 
 @app.command("import")
@@ -323,9 +323,13 @@ def import_file(
         for conflict in report.conflicts:
             print_text(f"in the way: {conflict}")
         done = "written" if yes and not report.conflicts else "to write; nothing was written"
-        print_text(f"{report.written} records {done}, {report.present} there already")
+        print_text(f"{_counted(report.written, 'record')} {done}, {report.present} there already")
     if report.conflicts:
         raise typer.Exit(_FOUND)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _announce(address: str) -> None:

@@ -114,12 +114,12 @@ def run_server(
         listening = Listening(
             settings.addresses, settings.certificate, choices.tls_client_authority, is_shared=member is not None
         )
-        figures = Figures() if choices.metrics_listen is not None else None
+        figures, own_addresses = Figures() if choices.metrics_listen is not None else None, list[str]()
         if figures is not None and member is not None:
             member.give_figures(figures.registry)
         elif figures is not None and choices.metrics_listen is not None:
             port = figures_served(figures.registry, choices.metrics_listen, callers, settings.certificate)
-            stack.enter_context(port)
+            own_addresses.append(stack.enter_context(port))
         running = stack.enter_context(
             serving(deployment, listening, tokens, access=access, audit=audit, figures=figures)
         )
@@ -134,7 +134,7 @@ def run_server(
                 figures.tell_store(answers)
 
         stack.enter_context(followed_health(look, tell))
-        for address in running.addresses:
+        for address in (*running.addresses, *own_addresses):
             announce(address)
         wait_for(stop)
 

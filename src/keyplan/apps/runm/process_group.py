@@ -84,7 +84,7 @@ def run_group(
             return True
         if choices.metrics_listen is not None:
             port = figures_served(group.registry(), choices.metrics_listen, callers, settings.certificate)
-            stack.enter_context(port)
+            addresses.append(stack.enter_context(port))
         for address in addresses:
             announce(address)
         return group.watch(stop)

@@ -14,11 +14,11 @@ from keyplan.apps.runm.names import Records
 from keyplan.apps.runm.readable import readable
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
 from keyplan.apps.runm.start import unreadable_indexes
-from keyplan.apps.runm.well_known import known_types
+from keyplan.apps.runm.well_known import WELL_KNOWN_OBJECT_TYPES, known_types
 from keyplan.engine import Entry, KeyRange
 from keyplan.errors import CorruptionError, RecordError
 from keyplan.jobs import Progress
-from keyplan.layout import BoundTable, shown_key
+from keyplan.layout import BoundTable, Only, shown_key
 from keyplan.maintenance import check
 from keyplan.store import Store, index_entries_of
 
@@ -120,6 +120,9 @@ def _troubles_of_records(deployment: Deployment, not_ready: Sequence[str]) -> It
     with deployment.reading() as state:
         types = dict(readable(state.runm.object_types.rows()))
         damaged_types = set(state.runm.object_types.keys()) - types.keys()
+        if not types or not state.beside.indexes_kept.exists(Only()):
+            # Why: the service has not been started here yet, and makes its own types when it is. Later they are missed.
+            types = {one.code: one for one in WELL_KNOWN_OBJECT_TYPES if one.code not in damaged_types} | types
         providers = set(state.beside.providers.keys())
     seen = set[UUID]()
     for uuid, record in _records(deployment.bound.table("objects"), deployment):
