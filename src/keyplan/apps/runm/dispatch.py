@@ -117,7 +117,7 @@ class Dispatcher:
 
         def answer(raw: bytes, context: grpc.ServicerContext) -> bytes:
             request = None
-            message: bytes | None = None
+            message: bytes
             try:
                 admission = of_anybody or self._admission(call, context)
                 request = call.parsed(raw)
@@ -130,9 +130,8 @@ class Dispatcher:
                         note_answer(made)
                         message = made.SerializeToString()
                 else:
-                    message = short(request, admission.bounds)
-                    if message is None:
-                        message = perform(request, admission.bounds).SerializeToString()
+                    found: bytes | None = short(request, admission.bounds)
+                    message = perform(request, admission.bounds).SerializeToString() if found is None else found
             except Exception as error:  # noqa: BLE001  # Why: the outermost place; what nobody foresaw is logged there.
                 return call.abort(context, request, error)
             if LOGGER.isEnabledFor(CALL):
