@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from keyplan.apps.patroni import InstanceState, NodeKey, NodeOrder, Operation, OrderKey, Step
+from keyplan.apps.patroni import InstanceState, NodeKey, NodeOrder, NodeReport, Operation, OrderKey, Step
 from keyplan.apps.patroni.backups.plans import BackupPlans
 from keyplan.apps.patroni.backups.restore_plans import RestorePlans
 from keyplan.apps.patroni.clusters import clusters
@@ -171,6 +171,41 @@ def test_a_restore_that_fails_before_anybody_leads_is_undone(cluster: PaperClust
     # Nothing is left of an archive that nobody wrote to, and the former one has gone on.
     (book,) = (book for _, book in broker.backup_books.list("f1"))
     assert [bool(span.until) for span in book.spans] == [True, False]
+
+
+@pytest.mark.parametrize("also_third", [True, False])
+def test_a_restore_that_one_node_after_the_other_fails_at_is_undone_and_says_why(
+    cluster: PaperCluster, *, also_third: bool
+) -> None:
+    """Each is at work for long, and waits for its next turn when another one fails: they never fail at one moment."""
+    archived(cluster, backup("x", 100))
+    ordered(cluster)
+    cells, broker, pauses = HaltingCells(cluster), cluster.broker, 0
+
+    def live() -> None:
+        nonlocal pauses
+        cells()
+        found = broker.operations.require("f1")
+        if found.steps[found.completed_steps].kind == "wait_recovered":
+            pauses += 1
+            nodes = [OrderKey(cell, key.node) for key, cell in broker.nodes.list("f1")]
+            for place in nodes[: min(pauses, 3 if also_third else 2)]:
+                said = NodeReport(instance="f1", failures=1, message="Patroni ends by itself; FATAL:  it is torn")
+                broker.reports.put(place, said, lease=cluster.lease)
+            if pauses > 5:
+                RestorePlans(cluster.store, SYSTEM_CLOCK).go_back("f1")
+        if not broker.orders.require(PLACES[1]).halted and cells.halted:
+            cluster.lead("b", 4)
+            for node in ("a", "c"):
+                cluster.follow(node, 4)
+
+    cluster.on_pause = live
+    ended = cluster.carried_out(begun(cluster, "halt", "lay_aside", "add", "wait_recovered"))
+    assert ended.status == "failed"
+    assert ended.message.endswith("; the former cluster goes on")
+    assert ended.message.count("FATAL:  it is torn") == (3 if also_third else 0), ended.message
+    assert ("it was called off" in ended.message) is not also_third, "the third is at work still"
+    assert [order.halted for _, order in broker.orders.list()] == [False] * 3
 
 
 def test_a_restore_that_does_not_come_to_an_end_is_called_off_and_undone(cluster: PaperCluster) -> None:

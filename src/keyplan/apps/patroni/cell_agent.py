@@ -324,14 +324,16 @@ class CellAgent:
         report = NodeReport(
             instance=node.plan.instance, address=node.address, archive=node.archive_state, version=node.data_version
         )
+        report.failures = node.failures
         if node.is_ready:
             report.state = "running"
             return report
         report.data_bytes = node.data_bytes()
-        if node.process is None and node.starts > 1:
-            report.state = "failed"
+        if node.failures:
             # Why the reason: a node that an operation gives up is removed with its log.
-            report.message = "; ".join(filter(None, ("Patroni ends by itself", node.last_failure(), _LOG_IS_THERE)))
+            report.message = "; ".join(filter(None, ("Patroni ends by itself", node.failure, _LOG_IS_THERE)))
+        if node.process is None and node.failures > 1:
+            report.state = "failed"
         return report
 
     def _plan(self, name: str, order: NodeOrder) -> NodePlan:

@@ -33,6 +33,7 @@ from keyplan.apps.patroni.node_config import (
     written,
 )
 from keyplan.apps.patroni.node_host import Host, make_passage
+from keyplan.apps.patroni.node_log import failure_in
 from keyplan.apps.patroni.node_users import owner_of, user_entry
 from keyplan.apps.patroni.processes import Running, Spawned, processes_of_user
 from keyplan.apps.patroni.records import Credentials
@@ -65,18 +66,13 @@ _LOOK_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _POSTMASTER_BYTES_MAX: Final = 4_096
 """Why: eight lines, of which one is a path."""
 
-_FAILURE: Final = re.compile(r"(?:(?:FATAL|PANIC):  ?|CRITICAL: system ID mismatch)[^\x00-\x1f\x7f-\x9f]+")
-"""Why no other lines: what a statement said may hold a secret, and who has the cluster may have it log anything."""
-_FAILURE_MAX: Final = 300
-_LOG_BYTES_MAX: Final = 16_384
-
 _MEASURE_SECONDS: Final = 10.0
 """Why: each is a walk through its folder, and a write into the store."""
 _FILES_MAX: Final = 500_000
 """Why: about a second's work. What has more files counts by the first of them."""
 
 _STEADY_SECONDS: Final = 60.0
-"""A node that ran for so long has not failed at its start."""
+"""A node whose PostgreSQL takes connections, and that was started so long ago, has not failed at its start."""
 
 
 class Node:
@@ -88,7 +84,9 @@ class Node:
         self._host = host.of(plan.user)
         self._clock = clock
         self._process = Spawned(folder / "process")
-        self._starts = 0
+        self._is_meant_to_run = False
+        self._failures = 0
+        self._failure = ""
         self._started_at = clock.monotonic()
         self._may_start_at = clock.monotonic()
         self._ends_by = 0.0
@@ -195,18 +193,25 @@ class Node:
 
     def last_failure(self) -> str:
         """Return the last line of its log by which PostgreSQL said that it cannot go on; empty where none is near the end."""
-        try:
-            with (self.folder / "log").open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_BYTES_MAX))
-                told = _FAILURE.findall(log.read(_LOG_BYTES_MAX).decode(errors="replace"))
-        except OSError:
-            return ""
-        return told[-1][:_FAILURE_MAX].rstrip() if told else ""
+        return failure_in(self.folder / "log")
 
     @property
-    def starts(self) -> int:
-        """How often it was started here since it last ran for a while."""
-        return self._starts
+    def failures(self) -> int:
+        """How often Patroni has ended by itself here, one end after the other, without that the node has done its work between.
+
+        That is so once PostgreSQL has taken connections for a while, with all of a backup's log replayed.
+        """
+        return self._failures
+
+    @property
+    def failure(self) -> str:
+        """What its log said of the last of them, as `last_failure` tells it; empty where there was none."""
+        return self._failure
+
+    @property
+    def _is_settled(self) -> bool:
+        # Trap: what is made of a backup is a standby that takes connections while it replays the log, and may fail after hours.
+        return self.is_ready and not os.path.lexists(self._home / "data" / "recovery.signal")
 
     @property
     def _home(self) -> Path:
@@ -323,10 +328,15 @@ class Node:
             return
         now = self._clock.monotonic()
         if self._process.is_alive:
-            if now - self._started_at > _STEADY_SECONDS:
-                self._starts = 0
+            self._is_meant_to_run = True
+            # Why not by the time alone: a bootstrap that is at work for an hour and ends in vain has failed all the same.
+            if self._failures and now - self._started_at > _STEADY_SECONDS and self._is_settled:
+                self._failures, self._failure = 0, ""
             self._may_start_at = now
             return
+        if self._is_meant_to_run:
+            self._is_meant_to_run = False
+            self._failures, self._failure = self._failures + 1, self.last_failure()
         if now < self._may_start_at or now < self._waits_until:
             return
         self._process.start(
@@ -334,15 +344,15 @@ class Node:
             environment=self._host.environment(self._home),
             log=self.folder / "log",
         )
-        self._starts += 1
+        self._is_meant_to_run = True
         self._ends_by = 0.0
         self._started_at = now
 
     @property
     def _waits_until(self) -> float:
-        if self._starts == 0:
+        if self._failures == 0:
             return 0.0
-        return self._started_at + _RESTART_SECONDS[min(self._starts, len(_RESTART_SECONDS)) - 1]
+        return self._started_at + _RESTART_SECONDS[min(self._failures, len(_RESTART_SECONDS)) - 1]
 
     def halt(self, *, is_halted: bool) -> None:
         """Let it stay ended from now on, for the next agent too; or run again."""
@@ -359,6 +369,7 @@ class Node:
 
     def end(self) -> bool:
         """Take the next step towards its end; return whether it has ended, PostgreSQL too."""
+        self._is_meant_to_run = False
         now = self._clock.monotonic()
         patroni, postmaster = self.process, self.postmaster
         if patroni is None and postmaster is None:

@@ -357,7 +357,8 @@ class NodeReport(Struct, kw_only=True):
     ended, and its data are kept), or `unordered` (it has the node, and nobody ordered it). `message` is for people and holds no
     secret. `address` is the `host:port` that clients of this node's PostgreSQL use. `data_bytes` is how large its data are
     while PostgreSQL takes no connections, and grows while they are copied. `archive` is there once the node has been told where
-    it archives. `version` is the major version of PostgreSQL that has made its data.
+    it archives. `version` is the major version of PostgreSQL that has made its data. `failures` is how often Patroni has ended
+    by itself since PostgreSQL last took connections for a while, behind its recovery; also while the node is `starting` again.
     """
 
     instance: str = ""
@@ -367,6 +368,7 @@ class NodeReport(Struct, kw_only=True):
     data_bytes: int = 0
     archive: ArchiveState | None = None
     version: str = ""
+    failures: int = 0
 
 
 class Step(Struct, kw_only=True):

@@ -24,6 +24,8 @@ from keyplan.layout import Binding
 
 __all__ = ["BackupSteps"]
 
+_HOPELESS: Final = 2
+"""How many bootstraps fail before a cluster is given up. Why no more: each may take hours, and writes wait meanwhile."""
 _TRIES: Final = 5
 """How many leaders one backup is asked of, when each is a leader no more in the middle."""
 
@@ -232,17 +234,23 @@ class BackupSteps:
         if self._progress.current().kind != "provision" and (hung := watch.look()) and watch.has_lasted():
             raise StepFailedError(hung)
         problem = self._missing_leader()
-        if problem:
-            reports = {
-                key.node: self._latest.reports.get(OrderKey(cell, key.node))
-                for key, cell in self._latest.nodes.list(self._instance)
-            }
-            failed = [
-                f"{node}: {report.message}" for node, report in reports.items() if report and report.state == "failed"
-            ]
-            if failed and len(failed) == len(reports):
-                raise StepFailedError("; ".join(failed))
+        if problem and (reasons := self._failures_of_all()):
+            raise StepFailedError("; ".join(reasons))
         return problem
+
+    def _failures_of_all(self) -> list[str]:
+        """Return why nobody can make the cluster, once every node of a living cell has failed, and two have, or one twice.
+
+        Why by their counts: nodes take turns, and what fails after hours is tried by another one while the first waits.
+        """
+        placed = [(key.node, OrderKey(cell, key.node)) for key, cell in self._latest.nodes.list(self._instance)]
+        reports = {node: self._latest.reports.get(place) for node, place in placed}
+        said = {node: report for node, report in reports.items() if report is not None}
+        # Why so: a cell says that a node has failed, and counts nothing, where the node cannot be looked after.
+        counts = [_HOPELESS if report.state == "failed" else report.failures for report in said.values()]
+        if not all(counts) or sum(counts) < _HOPELESS:
+            return []
+        return [f"{node}: {report.message or 'Patroni ends by itself'}" for node, report in said.items()]
 
     def _missing_leader(self) -> str:
         found = leader_of(self._latest, self._instance)
