@@ -31,6 +31,7 @@ from keyplan.apps.patroni import (
 from keyplan.apps.patroni.cli import app
 from keyplan.apps.patroni.cluster_login import new_store_credentials
 from keyplan.apps.patroni.events import EventLog
+from keyplan.apps.patroni.records import FormerCluster
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
 from keyplan.store import open_store
@@ -71,11 +72,38 @@ def test_status_shows_leader_port_cell_and_no_password(url: str) -> None:
     ran = CliRunner().invoke(app, ["status", "--store", url])
     assert ran.exit_code == 0
     assert ran.stdout.splitlines()[0].split("\t") == [
-        *("f1", "33006", "", "n1", "c1 (dead)", "leader", "running", "10.0.0.1:32768", "0"),
+        *("f1", "33006", "", "n1", "c1 (dead)", "leader", "running", "10.0.0.1:32768", "0", ""),
     ]
     assert "hidden" not in ran.stdout
     (cluster,) = json.loads(CliRunner().invoke(app, ["status", "f1", "--store", url, "--json"]).stdout)["clusters"]
     assert (cluster["leader"], cluster["port"], cluster["nodes"][0]["lag_bytes"]) == ("n1", 33006, 0)
+
+
+@pytest.mark.parametrize(("noted", "version"), [("18", "18"), ("", "15")])
+def test_status_shows_the_version_that_a_cluster_is_of_now(url: str, noted: str, version: str) -> None:
+    with open_store(url) as store:
+        broker = Broker(store)
+        broker.instances.put(
+            "f1", InstanceState(instance_id="f1", version=noted, former=FormerCluster(version="14", nodes={"n0": "c1"}))
+        )
+        report = NodeReport(instance="f1", state="running", version="15")
+        broker.reports.put(OrderKey("c1", "n1"), report, lease=store.lease(600, keep_alive=False))
+    ran = CliRunner().invoke(app, ["status", "f1", "--store", url])
+    first, former = ran.stdout.splitlines()[:2]
+    assert first.split("\t")[-1] == version, ran.stdout
+    assert "its former cluster, of PostgreSQL 14, is halted" in former
+    (cluster,) = json.loads(CliRunner().invoke(app, ["status", "f1", "--store", url, "--json"]).stdout)["clusters"]
+    assert cluster["version"] == version
+
+
+def test_status_of_nothing_says_so_beside_its_lines(url: str, tmp_path: Path) -> None:
+    empty = f"lmdb:{tmp_path}/empty.kv"
+    open_store(empty).close()
+    for words, said in ((["f9", "--store", url], "no cluster f9"), (["--store", empty], "no clusters")):
+        ran = CliRunner().invoke(app, ["status", *words])
+        assert (ran.exit_code, ran.stdout) == (0, "")
+        assert said in ran.stderr
+        assert json.loads(CliRunner().invoke(app, ["status", *words, "--json"]).stdout) == {"clusters": []}
 
 
 @pytest.mark.slow

@@ -34,6 +34,7 @@ def cluster(name: str, *nodes: NodeView, **given: object) -> ClusterView:
         "archive": None,
         "former": "",
         "damaged": [],
+        "version": "",
     }
     return ClusterView(instance=name, nodes=list(nodes), **{**fields, **given})  # type: ignore[arg-type]
 

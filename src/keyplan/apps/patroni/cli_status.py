@@ -1,4 +1,4 @@
-"""`keyplan patroni status`: every cluster with its leader, members, lag, port and cells, in one line each."""
+"""`keyplan patroni status`: every cluster with its leader, members, lag, port, cells and version, a line for each member."""
 
 from typing import Annotated
 
@@ -7,12 +7,12 @@ import typer
 
 from keyplan.apps.patroni.clusters import ClusterView, clusters
 from keyplan.apps.patroni.layout import Broker
-from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_grid, print_json, store_of_option
+from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_grid, print_hint, print_json, store_of_option
 from keyplan.store import Store
 
 __all__ = ["show_status"]
 
-_COLUMNS = ["instance", "port", "operation", "node", "cell", "role", "state", "address", "lag"]
+_COLUMNS = ["instance", "port", "operation", "node", "cell", "role", "state", "address", "lag", "PostgreSQL"]
 
 
 def show_status(
@@ -21,12 +21,16 @@ def show_status(
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Show every cluster with its leader, members, lag, port and cells."""
+    """Show every cluster with its leader, members, lag, port, cells and version of PostgreSQL."""
     with store_of_option(store, config) as opened:
-        if as_json:
-            print_json({"clusters": msgspec.to_builtins(_read(opened, instance))})
-        else:
-            print_grid(_COLUMNS, _rows(_read(opened, instance)))
+        views = _read(opened, instance)
+    if as_json:
+        print_json({"clusters": msgspec.to_builtins(views)})
+    elif views:
+        print_grid(_COLUMNS, _rows(views))
+    else:
+        # Why a hint: whoever reads lines of members takes none for none.
+        print_hint(f"there is no cluster {instance}" if instance else "there are no clusters in this store")
 
 
 def _read(store: Store, instance: str) -> list[ClusterView]:
@@ -37,18 +41,18 @@ def _read(store: Store, instance: str) -> list[ClusterView]:
 def _rows(views: list[ClusterView]) -> list[list[str]]:
     rows: list[list[str]] = []
     for view in views:
-        head = [view.instance, str(view.port or ""), view.operation]
+        head, version = [view.instance, str(view.port or ""), view.operation], view.version
         for node in view.nodes:
             role = "leader" if node.name == view.leader else node.role
             cell = node.cell if node.cell_is_alive or not node.cell else f"{node.cell} (dead)"
             lag = "" if node.lag_bytes is None else str(node.lag_bytes)
-            rows.append([*head, node.name, cell, role, node.state or node.report, node.address, lag])
-            head = ["", "", ""]
+            rows.append([*head, node.name, cell, role, node.state or node.report, node.address, lag, version])
+            head, version = ["", "", ""], ""
         if view.archive is not None:
-            rows.append([view.instance, "", "", "", "", "", "archive", view.archive.text, ""])
+            rows.append([view.instance, "", "", "", "", "", "archive", view.archive.text, "", ""])
         if view.former:
-            rows.append([view.instance, "", "", "", "", "", "former", view.former, ""])
-        rows += [[view.instance, "", "", "", "", "", "cannot be read", record, ""] for record in view.damaged]
+            rows.append([view.instance, "", "", "", "", "", "former", view.former, "", ""])
+        rows += [[view.instance, "", "", "", "", "", "cannot be read", record, "", ""] for record in view.damaged]
         if not view.nodes:
-            rows.append([*head, "", "", "", view.message, "", ""])
+            rows.append([*head, "", "", "", view.message, "", "", version])
     return rows

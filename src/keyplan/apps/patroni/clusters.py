@@ -182,6 +182,9 @@ class ClusterView(Struct, frozen=True):
     archive: Annotated[ArchiveView | None, Schema("Its backups; null where it is not backed up.")]
     former: Annotated[str, Schema("Which cluster it was restored in the place of, while that is kept; else empty.")]
     damaged: Annotated[list[str], Schema("The records of it that cannot be read, as table and key.")]
+    version: Annotated[
+        str, Schema("The major version of PostgreSQL that it is of now; empty while nobody has said so.")
+    ]
 
 
 def clusters(broker: Broker, *, after: str = "") -> Iterator[ClusterView]:
@@ -228,7 +231,14 @@ def _cluster(broker: Broker, instance: str, alive: set[str]) -> ClusterView:
         else None,
         former_text(state) if state is not None else "",
         damaged,
+        (state.version if state is not None else "") or _told_version(broker, leader, placed.get(leader, "")),
     )
+
+
+def _told_version(broker: Broker, node: str, cell: str) -> str:
+    """Return the version that the cell of a node says its data are of; empty where it says nothing."""
+    report = readable_of(broker.reports, OrderKey(cell, node)) if cell else None
+    return report.version if report is not None else ""
 
 
 def _node(

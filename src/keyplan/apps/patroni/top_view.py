@@ -67,6 +67,7 @@ def _cluster_line(view: ClusterView) -> Line:
     parts = [view.instance, f"port {view.port}" if view.port else "no port"]
     parts += [f"reads {view.replica_port}"] * bool(view.replica_port)
     parts.append(f"leader {view.leader}" if view.leader else "no leader")
+    parts += [f"PostgreSQL {view.version}"] * bool(view.version)
     parts += ["paused"] * view.is_paused
     if view.operation.endswith("failed"):
         parts.append(f"{view.operation.partition(' ')[0]} failed: {view.message}")
