@@ -111,7 +111,9 @@ def test_a_verification_that_no_node_can_make_says_nothing_of_the_backup(cluster
     cluster.on_pause = answer
     ended = cluster.made(Step(kind="verify_backup", target="x"))
     assert ended.status == "failed"
-    assert ended.message.endswith("a: there is no room; c: there is no room; b: there is no room")
+    assert ended.message.endswith(
+        "the verification of backup x could not be made: a: there is no room; c: there is no room; b: there is no room"
+    )
     assert cluster.broker.backup_books.require(BookKey("f1", "f1-ab")).verifications == {}
 
 

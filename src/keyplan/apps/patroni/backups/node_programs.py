@@ -2,7 +2,7 @@
 
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import Event, Lock
 from typing import Any, Final
 
@@ -20,10 +20,15 @@ TEXT_MAX: Final = 500
 """How much of what a program says is wrong is told, from its end."""
 _LOCK_HELD: Final = 50
 """pgBackRest's exit code where another one of the same stanza works."""
+_UNREADABLE: Final = 99
+"""The code of a repository's status by which `pgbackrest info` tells that it could not be read."""
 _AGAIN_SECONDS: Final = 2.0
 _END_SECONDS_MAX: Final = 10.0
 """How long a program may take to end in order. Why no longer: whoever ends a cell waits, and kills it after a minute."""
 _LOOK_SECONDS: Final = 0.05
+_SILENCE_SECONDS_MAX: Final = 10
+"""How long a repository that is read may say nothing. Why less than pgBackRest's 60: each command tries four times, node by
+node, and somebody waits for them. Why not where it is written: some put a large file together meanwhile."""
 _MARK: Final = "keyplan"
 """The annotation by which a backup is found that a task has made."""
 
@@ -135,8 +140,10 @@ class NodePrograms:
 class PgBackRest:
     """pgBackRest on one node."""
 
-    def __init__(self, programs: NodePrograms, stanza: str) -> None:
+    def __init__(self, programs: NodePrograms, stanza: str, *, silence_seconds: float = _SILENCE_SECONDS_MAX) -> None:
         self.programs: Final = programs
+        self.reading: Final = f"--io-timeout={silence_seconds:g}"
+        """What a command is told that reads, and whose end somebody waits for."""
         self.stanza: Final = stanza
         self.folder: Final = f"archive/{stanza}"
         self.words: Final = ["pgbackrest", f"--config={programs.node.folder / ARCHIVE_FILE}", f"--stanza={stanza}"]
@@ -167,13 +174,24 @@ class PgBackRest:
     def _told(self) -> list[tuple[Backup, str]]:
         """Return all backups, each with the task that it was made for."""
         try:
+            stanzas = msgspec.json.decode(self.run("info", self.reading, "--output=json"))
+            _require_answers(stanzas)
             return [
                 (_backup(one), one.get("annotation", {}).get(_MARK, ""))
-                for stanza in msgspec.json.decode(self.run("info", "--output=json"))
+                for stanza in stanzas
                 for one in stanza["backup"]
             ]
         except (msgspec.MsgspecError, LookupError, TypeError, ValueError, RecursionError) as error:
             raise TaskFailedError(f"pgbackrest info: what it tells cannot be read: {type(error).__name__}") from error
+
+
+def _require_answers(stanzas: Sequence[Mapping[str, Any]]) -> None:
+    """Raise TaskFailedError where a repository could not be read: pgBackRest ends well all the same, and tells no backups."""
+    for stanza in stanzas:
+        for status in [stanza["status"], *(repository["status"] for repository in stanza.get("repo", ()))][::-1]:
+            if status["code"] == _UNREADABLE:
+                said = " ".join(str(status["message"]).split())
+                raise TaskFailedError(f"pgbackrest info: {said}"[:TEXT_MAX])
 
 
 def _backup(told: Mapping[str, Any]) -> Backup:

@@ -109,7 +109,9 @@ class BackupSteps:
             if not step.mark:
                 node = next((name for name in self._nodes_to_verify() if name not in reasons), None)
                 if node is None:
-                    raise StepFailedError("; ".join(reasons.values()) or "no cell of a node is alive")
+                    why = "; ".join(reasons.values()) or "no cell of a node is alive"
+                    # Why so many words: it is no word against the backup.
+                    raise StepFailedError(f"the verification of backup {step.target} could not be made: {why}")
                 step.node = node
                 self._order(step, "verify")
             answer = self._tasks.answer(step)

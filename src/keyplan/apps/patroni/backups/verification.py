@@ -116,7 +116,7 @@ def _restore(program: PgBackRest, backup: Backup) -> None:
     data, tablespaces = str(folder / "data"), str(folder / "tablespaces")
     _done(programs, "mkdir", "-m", "700", str(folder), data, tablespaces)
     result = program.tried(
-        *("restore", f"--set={backup.label}", "--type=none"),
+        *("restore", program.reading, f"--set={backup.label}", "--type=none"),
         *(f"--pg1-path={data}", f"--tablespace-map-all={tablespaces}"),
     )
     if result.code:
@@ -142,7 +142,7 @@ def _ask(program: PgBackRest) -> None:
     node = program.programs.node
     data, programs = _folder(node) / "data", node.host.programs_for(node.data_version)
     control = program.programs.run(str(programs / "pg_controldata"), "-D", str(data)).output.decode(errors="replace")
-    fetch = shlex.join([*program.words, f"--pg1-path={data}", "archive-get"])
+    fetch = shlex.join([*program.words, program.reading, f"--pg1-path={data}", "archive-get"])
     settings = {**_SETTINGS, **settings_told(control), "restore_command": f'{fetch} %f "%p"'}
     command = [str(programs / "postgres"), "--single", "-F", "-D", str(data)]
     command += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
