@@ -33,11 +33,18 @@ ColumnsOption = Annotated[
 ExcludeOption = Annotated[
     list[str] | None, typer.Option("--exclude", "-x", metavar="PATTERN", help="No such columns; repeated.")
 ]
-RunOption = Annotated[str | None, typer.Option("--run", metavar="COLUMN", help="The column of run numbers.")]
+RunOption = Annotated[
+    str | None, typer.Option("--run", metavar="COLUMN", help="The column of run numbers, or one number for all.")
+]
 SubRunOption = Annotated[
     str | None, typer.Option("--subrun", metavar="COLUMN", help="The column of subrun numbers, or one number for all.")
 ]
-EventOption = Annotated[str | None, typer.Option("--event", metavar="COLUMN", help="The column of event numbers.")]
+EventOption = Annotated[
+    str | None,
+    typer.Option(
+        "--event", metavar="COLUMN", help="The column of event numbers, or Entry$: number them by entry, from 0."
+    ),
+]
 LabelOption = Annotated[str | None, typer.Option("--label", metavar="LABEL", help="What products are labelled.")]
 ReplaceOption = Annotated[
     bool, typer.Option("--replace", help="Replace products that have other rows, instead of refusing them.")
@@ -70,7 +77,7 @@ def load_root(
 
     def load_one(dataset: DataSet, file: Path, progress: Progress) -> list[Loaded]:
         found = load(
-            dataset, file, tree=tree, columns=columns or (), exclude=exclude or (), run=run, subrun=_column(subrun),
+            dataset, file, tree=tree, columns=columns or (), exclude=exclude or (), run=_column(run), subrun=_column(subrun),
             event=event, label=label, replace=replace, progress=progress,
         )  # fmt: skip
         return [found]
@@ -135,8 +142,8 @@ def load_parquet(
 
     def load_one(dataset: DataSet, file: Path, progress: Progress) -> list[Loaded]:
         found = load(
-            dataset, file, columns=columns or (), exclude=exclude or (), run=run, subrun=_column(subrun), event=event,
-            label=label, replace=replace, progress=progress,
+            dataset, file, columns=columns or (), exclude=exclude or (), run=_column(run), subrun=_column(subrun),
+            event=event, label=label, replace=replace, progress=progress,
         )  # fmt: skip
         return [found]
 

@@ -24,12 +24,14 @@ from keyplan.apps.hepnos.table_values import counts_and_elements, rows_of_column
 from keyplan.errors import InvalidInputError
 
 __all__ = [
+    "ENTRY",
     "NUMBER_COLUMNS",
     "Collection",
     "Numbers",
     "Plan",
     "collection_of",
     "number_columns",
+    "numbers_of",
     "plan_of",
     "type_of_entries",
     "type_of_form",
@@ -43,33 +45,66 @@ NUMBER_COLUMNS: Final = (
 )
 """What run, subrun and event are called: NanoAOD, DUNE and this package's own export, TreeMaker."""
 
-Numbers = tuple[str, str | int, str]
-"""The columns of run, subrun and event; instead of a subrun column a number for all rows."""
+ENTRY: Final = "Entry$"
+"""Instead of a column: the number of each entry in its file, from 0. Why so: it is ROOT's word, and no branch is called so."""
+
+Numbers = tuple[str | int, str | int, str]
+"""The columns of run, subrun and event, or ENTRY; instead of a column of runs or subruns a number for all rows."""
 
 Collection = tuple[str, str] | None
 """The table and the column that a list belongs to, or None for one that is a table of its own."""
 
 
 def number_columns(
-    source: str, known: Sequence[str], run: str | None, subrun: str | int | None, event: str | None
+    source: str, known: Sequence[str], run: str | int | None, subrun: str | int | None, event: str | None
 ) -> Numbers:
     """Return the columns of run, subrun and event, as given or as files use to call them.
 
-    Raises InvalidInputError; InvalidNumberError for a subrun that is no number of one.
+    Raises InvalidInputError; InvalidNumberError for a run or subrun that is no number of one.
     """
-    if isinstance(subrun, int) and (isinstance(subrun, bool) or not 0 <= subrun < INVALID_NUMBER):
-        raise InvalidNumberError(field="subrun", problem=f"{subrun} is no number of a subrun")
-    for names in NUMBER_COLUMNS:
-        found = (run or names[0], names[1] if subrun is None else subrun, event or names[2])
-        if all(isinstance(name, int) or name in known for name in found):
-            return found
-    usual = NUMBER_COLUMNS[0]
-    wanted = (run or usual[0], usual[1] if subrun is None else subrun, event or usual[2])
-    missing = [name for name in wanted if isinstance(name, str) and name not in known]
-    likely = [name for name in known if name.rpartition("/")[2].rpartition(".")[2].lower() in _LIKELY]
-    problem = f"it has no column {', '.join(missing)}; name those it has"
-    advice = f", as {', '.join(likely[:6])}" if likely else ""
-    raise InvalidInputError(source=source, problem=problem + advice)
+    for field, number in (("run", run), ("subrun", subrun)):
+        if isinstance(number, int) and (isinstance(number, bool) or not 0 <= number < INVALID_NUMBER):
+            raise InvalidNumberError(field=field, problem=f"{number} is no number of a {field}")
+    columns = frozenset([*known, ENTRY])
+    usual = [(_given(run, names[0]), _given(subrun, names[1]), event or names[2]) for names in NUMBER_COLUMNS]
+    missing = [[isinstance(name, str) and name not in columns for name in names] for names in usual]
+    # Why the least: of TreeMaker's columns two may be there, and the third is the one to be told.
+    least = min(range(len(usual)), key=lambda at: sum(missing[at]))
+    if not any(missing[least]):
+        return usual[least]
+    raise InvalidInputError(source=source, problem=_without_numbers(known, usual[least], missing[least]))
+
+
+def _given(name: str | int | None, usual: str) -> str | int:
+    return name if isinstance(name, int) else name or usual
+
+
+def _without_numbers(known: Sequence[str], names: Numbers, is_missing: Sequence[bool]) -> str:
+    """Say which columns of numbers are missing, and what can be done."""
+    missing = ", ".join(str(name) for name, each in zip(names, is_missing, strict=True) if each)
+    likely = [
+        name for name in known if name not in names and name.rpartition("/")[2].rpartition(".")[2].lower() in _LIKELY
+    ]
+    for_all = [f"--{field} 0" for field, each in zip(("run", "subrun"), is_missing[:2], strict=True) if each]
+    problem = f"it has no column {missing}; name those it has"
+    if likely:
+        problem += f", as {', '.join(likely[:6])}"
+    if for_all:
+        problem += f", or one number for all entries, as {' '.join(for_all)}"
+    return f"{problem}, or number events by entry, --event '{ENTRY}'" if is_missing[2] else problem
+
+
+def numbers_of(names: Numbers, entries: int, column: Callable[[str], Any]) -> tuple[Any, Any, Any]:
+    """Return run, subrun and event of so many entries; `column` returns a column."""
+    run, subrun, event = (
+        np.full(entries, name, np.uint64)
+        if isinstance(name, int)
+        else np.arange(entries, dtype=np.uint64)
+        if name == ENTRY
+        else column(name)
+        for name in names
+    )
+    return run, subrun, event
 
 
 _LIKELY: Final = frozenset({"run", "runnumber", "event", "eventnumber", "number", "lumiblock", "subrun"})

@@ -116,6 +116,7 @@ def load_source(
     if source.has_lists and blocks.repeated is not None:
         run, subrun, event = (int(column[blocks.repeated]) for column in columns)
         problem = f"event {run} {subrun} {event} stands in several entries, whose lists cannot be told apart"
+        problem += "; number events by entry, --event 'Entry$'"
         raise InvalidInputError(source=source.name, problem=problem)
     done = created = products = 0
     if progress is not None:

@@ -19,6 +19,7 @@ from keyplan.apps.hepnos.entries import (
     Collection,
     collection_of,
     number_columns,
+    numbers_of,
     plan_of,
     type_of_entries,
     whole_numbers,
@@ -43,7 +44,7 @@ def load_parquet(
     *,
     columns: Sequence[str] = (),
     exclude: Sequence[str] = (),
-    run: str | None = None,
+    run: str | int | None = None,
     subrun: str | int | None = None,
     event: str | None = None,
     label: str | None = None,
@@ -71,7 +72,7 @@ class _File(Source):
         name: str,
         file: Any,
         choice: tuple[Sequence[str], Sequence[str]],
-        numbers: tuple[str | None, str | int | None, str | None],
+        numbers: tuple[str | int | None, str | int | None, str | None],
         label: str,
     ) -> None:
         self.name = name
@@ -115,11 +116,7 @@ class _File(Source):
         self.singles = self._plan.singles | noted if self.has_lists else frozenset()
 
     def numbers(self) -> tuple[Any, Any, Any]:
-        found = [
-            np.full(self.entries, name, np.uint64) if isinstance(name, int) else self._number(name)
-            for name in self._numbers
-        ]
-        return found[0], found[1], found[2]
+        return numbers_of(self._numbers, self.entries, self._number)
 
     def _number(self, name: str) -> Any:
         field, *below = self._paths[name]

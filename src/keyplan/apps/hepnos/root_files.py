@@ -11,7 +11,6 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Final
 
 import awkward as ak
-import numpy as np
 import uproot
 from cramjam import DecompressionError
 from uproot.deserialization import DeserializationError
@@ -24,6 +23,7 @@ from keyplan.apps.hepnos.entries import (
     Collection,
     collection_of,
     number_columns,
+    numbers_of,
     plan_of,
     type_of_entries,
     type_of_form,
@@ -55,7 +55,7 @@ def load_root(
     tree: str | None = None,
     columns: Sequence[str] = (),
     exclude: Sequence[str] = (),
-    run: str | None = None,
+    run: str | int | None = None,
     subrun: str | int | None = None,
     event: str | None = None,
     label: str | None = None,
@@ -66,8 +66,9 @@ def load_root(
 
     `tree` is Events, or the only one, unless given; `columns` and `exclude` are patterns, as in Muon_*; `run`, `subrun` and
     `event` name the columns of numbers where they are not called as usual, at any depth, as EventHeader/EventHeader.runNumber
-    (`subrun` may be a number for all); `label` is for single values, the tree's name without it. What no column holds is left
-    out, and named in the answer. `replace` as of `load_source`. Raises InvalidInputError, InvalidNumberError.
+    (`run` and `subrun` may be a number for all, `event` "Entry$": the number of the entry in this file, from 0); `label` is for
+    single values, the tree's name without it. What no column holds is left out, and named in the answer. `replace` as of
+    `load_source`. Raises InvalidInputError, InvalidNumberError.
     """
     name = fspath(path)
     try:
@@ -102,7 +103,7 @@ class _Tree(Source):
         key: str,
         tree: Any,
         choice: tuple[Sequence[str], Sequence[str]],
-        numbers: tuple[str | None, str | int | None, str | None],
+        numbers: tuple[str | int | None, str | int | None, str | None],
         label: str | None,
     ) -> None:
         self.name = f"{name}:{key}"
@@ -140,11 +141,7 @@ class _Tree(Source):
 
     def numbers(self) -> tuple[Any, Any, Any]:
         with reading(self.name, _DAMAGE):
-            found = [
-                np.full(self.entries, name, np.uint64) if isinstance(name, int) else self._column(name)
-                for name in self._numbers
-            ]
-        return found[0], found[1], found[2]
+            return numbers_of(self._numbers, self.entries, self._column)
 
     def read(self, begin: int, end: int) -> dict[str, Rows]:
         with reading(self.name, _DAMAGE):
