@@ -1,8 +1,8 @@
 """The commands that load files and export them. The packages that read files are imported when a command needs them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Protocol
 
 import typer
 
@@ -75,16 +75,16 @@ def load_root(
     # Why here: uproot and awkward take longer to import than other commands need.
     from keyplan.apps.hepnos.root_files import load_root as load  # noqa: PLC0415
 
-    def load_one(dataset: DataSet, file: Path, progress: Progress) -> list[Loaded]:
+    def load_one(dataset: DataSet, file: Path, progress: Progress, *, may_lack: bool) -> list[Loaded]:
         found = load(
             dataset, file, tree=tree, columns=columns or (), exclude=exclude or (), run=_column(run), subrun=_column(subrun),
-            event=event, label=label, replace=replace, progress=progress,
+            event=event, label=label, replace=replace, may_lack=may_lack, progress=progress,
         )  # fmt: skip
         return [found]
 
     _present(files)
     with opened(store, config, create=True, databases=read_counts(databases or [])) as data:
-        _load(data.root.ensure(into), files, load_one, as_json=as_json)
+        _load(data.root.ensure(into), files, load_one, [*(columns or ()), *(exclude or ())], as_json=as_json)
 
 
 def load_h5(
@@ -111,15 +111,15 @@ def load_h5(
     """
     from keyplan.apps.hepnos.hdf5_files import load_hdf5  # noqa: PLC0415  # Why here: as above, of h5py.
 
-    def load_one(dataset: DataSet, file: Path, progress: Progress) -> list[Loaded]:
+    def load_one(dataset: DataSet, file: Path, progress: Progress, *, may_lack: bool) -> list[Loaded]:
         return load_hdf5(
             dataset, file, tables=tables or (), columns=columns or (), exclude=exclude or (), event=event,
-            run_offset=run_offset, label=label, replace=replace, progress=progress,
+            run_offset=run_offset, label=label, replace=replace, may_lack=may_lack, progress=progress,
         )  # fmt: skip
 
     _present(files)
     with opened(store, config, create=True, databases=read_counts(databases or [])) as data:
-        _load(data.root.ensure(into), files, load_one, as_json=as_json)
+        _load(data.root.ensure(into), files, load_one, [*(columns or ()), *(exclude or ())], as_json=as_json)
 
 
 def load_parquet(
@@ -140,16 +140,16 @@ def load_parquet(
     """Load Parquet files with columns of run, subrun and event; what `export` wrote comes back as it was."""
     from keyplan.apps.hepnos.parquet_files import load_parquet as load  # noqa: PLC0415  # Why here: as above, of pyarrow.
 
-    def load_one(dataset: DataSet, file: Path, progress: Progress) -> list[Loaded]:
+    def load_one(dataset: DataSet, file: Path, progress: Progress, *, may_lack: bool) -> list[Loaded]:
         found = load(
             dataset, file, columns=columns or (), exclude=exclude or (), run=_column(run), subrun=_column(subrun),
-            event=event, label=label, replace=replace, progress=progress,
+            event=event, label=label, replace=replace, may_lack=may_lack, progress=progress,
         )  # fmt: skip
         return [found]
 
     _present(files)
     with opened(store, config, create=True, databases=read_counts(databases or [])) as data:
-        _load(data.root.ensure(into), files, load_one, as_json=as_json)
+        _load(data.root.ensure(into), files, load_one, [*(columns or ()), *(exclude or ())], as_json=as_json)
 
 
 def _present(files: Iterable[Path]) -> None:
@@ -163,29 +163,56 @@ def _column(text: str | None) -> str | int | None:
     return int(text) if text is not None and text.isdecimal() and len(text) <= _DIGITS_MAX else text
 
 
+class _LoadOne(Protocol):
+    def __call__(self, dataset: DataSet, file: Path, progress: Progress, *, may_lack: bool) -> list[Loaded]: ...
+
+
 def _load(
-    dataset: DataSet,
-    files: Sequence[Path],
-    load_one: Callable[[DataSet, Path, Progress], list[Loaded]],
-    *,
-    as_json: bool,
+    dataset: DataSet, files: Sequence[Path], load_one: _LoadOne, patterns: Sequence[str], *, as_json: bool
 ) -> None:
-    """Load each file; one that cannot be loaded is told, keeps no other from being loaded, and decides the exit code."""
+    """Load each file; one that cannot be loaded is told, keeps no other from being loaded, and decides the exit code.
+
+    One of several files may lack what matches a pattern. It is loaded when another has had it, which is known at the end; else
+    the pattern is taken for a mistake, and the file is refused.
+    """
     faults = Faults(is_json=as_json)
-    for number, file in enumerate(files, start=1):
-        title = file.name if len(files) == 1 else f"{number:,} of {len(files):,}: {file.name}"
+    matched: set[str] = set()
+    waiting: list[tuple[int, InvalidInputError]] = []
+
+    def load(number: int, *, may_lack: bool) -> None:
+        file = files[number]
+        title = file.name if len(files) == 1 else f"{number + 1:,} of {len(files):,}: {file.name}"
         try:
             with progress_bar(title) as report:
-                found = load_one(dataset, file, report)
+                found = load_one(dataset, file, report, may_lack=may_lack)
         except _OF_ONE_FILE as error:
-            faults.add(error)
-            continue
+            if len(files) > 1 and isinstance(error, InvalidInputError) and "patterns" in error.facts:
+                waiting.append((number, error))
+                matched.update(set(patterns) - _patterns(error))
+            else:
+                faults.add(error)
+            return
+        matched.update(*(set(patterns) - set(loaded.lacking) for loaded in found))
         for loaded in found:
             if as_json:
                 print_json(loaded._asdict())
             else:
                 print_text(_line(loaded))
+
+    for number in range(len(files)):
+        load(number, may_lack=False)
+    for number, error in waiting:
+        if _patterns(error) <= matched:
+            load(number, may_lack=True)
+        else:
+            faults.add(error)
     faults.end()
+
+
+def _patterns(error: InvalidInputError) -> set[str]:
+    """Return the patterns that a file was refused for."""
+    given: Any = error.facts["patterns"]
+    return set(given)
 
 
 def _line(loaded: Loaded) -> str:
@@ -196,6 +223,8 @@ def _line(loaded: Loaded) -> str:
     if loaded.skipped:
         names = ", ".join(loaded.skipped[:3]) + (", ..." if len(loaded.skipped) > 3 else "")
         line += f"\n  left out, because no column can hold them: {len(loaded.skipped):,} columns ({names})"
+    if loaded.lacking:
+        line += f"\n  it has no column {', '.join(loaded.lacking)}, as others of the files have"
     return line
 
 

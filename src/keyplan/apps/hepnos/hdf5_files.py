@@ -29,7 +29,7 @@ from keyplan.apps.hepnos.errors import InvalidNumberError
 from keyplan.apps.hepnos.layout import INVALID_NUMBER
 from keyplan.apps.hepnos.loading import Loaded, Progress, Rows, Source, load_source, reading
 from keyplan.apps.hepnos.product_types import VectorType, values_module
-from keyplan.apps.hepnos.table_notes import chosen_columns, table_type
+from keyplan.apps.hepnos.table_notes import chosen_columns, lacking_patterns, table_type
 from keyplan.errors import InvalidInputError
 
 if TYPE_CHECKING:  # Why: for its type alone.
@@ -55,13 +55,15 @@ def load_hdf5(
     event: str = "evt",
     run_offset: int = 0,
     replace: bool = False,
+    may_lack: bool = False,
     progress: Progress | None = None,
 ) -> list[Loaded]:
     """Load the tables of an HDF5 file: events, and for each table a product of each event that has rows in it.
 
     `tables` names groups, all that have the event's column without it; `columns` and `exclude` are patterns of their columns. A
     product's label is its table's name; with `label` all have that label, and types that are named after their tables.
-    `run_offset` is added to run numbers. `replace` as of `load_source`. Raises InvalidInputError, InvalidNumberError.
+    `run_offset` is added to run numbers. `replace` as of `load_source`, `may_lack` of `load_root`. Raises
+    InvalidInputError, InvalidNumberError.
     """
     name = fspath(path)
     try:
@@ -79,8 +81,10 @@ def load_hdf5(
         with reading(name, _DAMAGE):
             # Why of all tables: a pattern may be meant for one of them.
             known = list(dict.fromkeys(column for group in chosen for column in groups[group]))
-            wanted = frozenset(chosen_columns(name, known, columns, exclude))
+            wanted = frozenset(chosen_columns(name, known, columns, exclude, may_lack=may_lack))
             sources = [_Table(name, group, groups[group], wanted, label, event, run_offset) for group in chosen]
+            for source in sources:
+                source.lacking = lacking_patterns(known, columns, exclude)
         _check_distinct(name, sources)
         return [load_source(dataset, source, replace=replace, progress=progress) for source in sources]
 

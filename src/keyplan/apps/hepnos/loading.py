@@ -57,6 +57,8 @@ class Source(ABC):
     table_name: str | None = None
     """What the table is called, where it shares its label with others."""
     skipped: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
+    """Patterns of columns that match none of it."""
     singles: frozenset[str] = frozenset()
     """Those of the tables that have one row for each event: its single values."""
     has_lists: bool = False
@@ -72,7 +74,10 @@ class Source(ABC):
 
 
 class Loaded(NamedTuple):
-    """What was loaded of a table. `created` counts the events that were new; `skipped` names columns that no type holds."""
+    """What was loaded of a table. `created` counts the events that were new; `skipped` names columns that no type holds.
+
+    `lacking` are patterns of columns that match none of its file, which only `may_lack` lets pass.
+    """
 
     source: str
     entries: int
@@ -81,6 +86,7 @@ class Loaded(NamedTuple):
     products: int
     labels: tuple[str, ...]
     skipped: tuple[str, ...]
+    lacking: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -130,7 +136,8 @@ def load_source(
             progress(done, source.entries)
     # Why again: there may be no entries, and a sweep may have found a note before there were products.
     note_tables(dataset, source.tables, name=source.table_name, singles=source.singles)
-    return Loaded(source.name, source.entries, blocks.events, created, products, tuple(source.tables), source.skipped)
+    labels = tuple(source.tables)
+    return Loaded(source.name, source.entries, blocks.events, created, products, labels, source.skipped, source.lacking)
 
 
 class _Blocks:

@@ -25,7 +25,7 @@ from keyplan.apps.hepnos.entries import (
     whole_numbers,
 )
 from keyplan.apps.hepnos.loading import Loaded, Progress, Rows, Source, load_source, reading
-from keyplan.apps.hepnos.table_notes import chosen_columns
+from keyplan.apps.hepnos.table_notes import chosen_columns, lacking_patterns
 from keyplan.apps.hepnos.table_values import without_needless_options
 from keyplan.errors import InvalidInputError
 
@@ -49,6 +49,7 @@ def load_parquet(
     event: str | None = None,
     label: str | None = None,
     replace: bool = False,
+    may_lack: bool = False,
     progress: Progress | None = None,
 ) -> Loaded:
     """Load a Parquet file: events, and products of each event; options as of `load_root`, `label` else the file's name.
@@ -62,7 +63,8 @@ def load_parquet(
         raise InvalidInputError(source=name, problem="it is not there, or no Parquet file") from error
     with opened as file:
         with reading(name, _DAMAGE):
-            source = _File(name, file, (columns, exclude), (run, subrun, event), label or PurePath(name).stem)
+            choice = (columns, exclude, may_lack)
+            source = _File(name, file, choice, (run, subrun, event), label or PurePath(name).stem)
         return load_source(dataset, source, replace=replace, progress=progress)
 
 
@@ -71,7 +73,7 @@ class _File(Source):
         self,
         name: str,
         file: Any,
-        choice: tuple[Sequence[str], Sequence[str]],
+        choice: tuple[Sequence[str], Sequence[str], bool],
         numbers: tuple[str | int | None, str | int | None, str | None],
         label: str,
     ) -> None:
@@ -84,7 +86,10 @@ class _File(Source):
             raise InvalidInputError(source=name, problem=f"several columns are called {', '.join(repeated)}")
         self._paths = {path: steps for field in schema for path, steps in _paths_below((field.name,), field.type)}
         self._numbers = number_columns(name, list(self._paths), *numbers)
-        chosen = chosen_columns(name, [field for field in known if field not in self._numbers], *choice)
+        patterns, exclude, may_lack = choice
+        others = [field for field in known if field not in self._numbers]
+        chosen = chosen_columns(name, others, patterns, exclude, may_lack=may_lack)
+        self.lacking = lacking_patterns(others, patterns, exclude)
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         self.entries = file.metadata.num_rows
         self.entry_bytes = sum(group.total_byte_size for group in groups) // max(1, self.entries)

@@ -30,7 +30,7 @@ from keyplan.apps.hepnos.entries import (
     whole_numbers,
 )
 from keyplan.apps.hepnos.loading import GROUP_BYTES, Loaded, Progress, Rows, Source, load_source, reading
-from keyplan.apps.hepnos.table_notes import chosen_columns
+from keyplan.apps.hepnos.table_notes import chosen_columns, lacking_patterns
 from keyplan.errors import InvalidInputError
 
 if TYPE_CHECKING:  # Why: for its type alone.
@@ -60,6 +60,7 @@ def load_root(
     event: str | None = None,
     label: str | None = None,
     replace: bool = False,
+    may_lack: bool = False,
     progress: Progress | None = None,
 ) -> Loaded:
     """Load a tree of a ROOT file: events, and products of each event. Memory does not grow with the file's columns.
@@ -68,7 +69,8 @@ def load_root(
     `event` name the columns of numbers where they are not called as usual, at any depth, as EventHeader/EventHeader.runNumber
     (`run` and `subrun` may be a number for all, `event` "Entry$": the number of the entry in this file, from 0); `label` is for
     single values, the tree's name without it. What no column holds is left out, and named in the answer. `replace` as of
-    `load_source`. Raises InvalidInputError, InvalidNumberError.
+    `load_source`. With `may_lack` a pattern may match no column of this file, one of many, and is named in the answer. Raises
+    InvalidInputError, InvalidNumberError.
     """
     name = fspath(path)
     try:
@@ -80,7 +82,7 @@ def load_root(
     with opened as file:
         with reading(name, _DAMAGE):
             key = _tree_name(name, file, tree)
-            source = _Tree(name, key, file[key], (columns, exclude), (run, subrun, event), label)
+            source = _Tree(name, key, file[key], (columns, exclude, may_lack), (run, subrun, event), label)
         return load_source(dataset, source, replace=replace, progress=progress)
 
 
@@ -102,7 +104,7 @@ class _Tree(Source):
         name: str,
         key: str,
         tree: Any,
-        choice: tuple[Sequence[str], Sequence[str]],
+        choice: tuple[Sequence[str], Sequence[str], bool],
         numbers: tuple[str | int | None, str | int | None, str | None],
         label: str | None,
     ) -> None:
@@ -112,7 +114,9 @@ class _Tree(Source):
         fields = list(branches)
         self._numbers = number_columns(self.name, _with_deeper(tree, fields), *numbers)
         known = [field for field in fields if field not in self._numbers]
-        chosen = chosen_columns(self.name, known, *choice)
+        patterns, exclude, may_lack = choice
+        chosen = chosen_columns(self.name, known, patterns, exclude, may_lack=may_lack)
+        self.lacking = lacking_patterns(known, patterns, exclude)
         forms: dict[str, ColumnType | None] = {}
         types = {field: _type_of(branches[field], forms) for field in chosen}
         # Why once: to uproot it is a search.

@@ -28,6 +28,7 @@ from keyplan.errors import CorruptionError, InvalidInputError
 __all__ = [
     "NotedTable",
     "chosen_columns",
+    "lacking_patterns",
     "note_id",
     "note_table",
     "note_tables",
@@ -221,21 +222,34 @@ def _as_descr(value: Any) -> Any:
 
 
 def chosen_columns(
-    source: str, known: Sequence[str], patterns: Sequence[str] | None, exclude: Sequence[str] = ()
+    source: str,
+    known: Sequence[str],
+    patterns: Sequence[str] | None,
+    exclude: Sequence[str] = (),
+    *,
+    may_lack: bool = False,
 ) -> list[str]:
     """Return the names that match one of the patterns, all without any, and none of `exclude`; in their own order.
 
-    Raises InvalidInputError when a pattern matches none.
+    Raises InvalidInputError when a pattern matches none, unless `may_lack`; its fact `patterns` has those.
     """
-    for pattern in (*(patterns or ()), *exclude):
-        if not any(_matches(name, pattern) for name in known):
-            raise InvalidInputError(source=source, problem=f"it has no column {pattern}")
+    lacking = lacking_patterns(known, patterns, exclude)
+    if lacking and not may_lack:
+        raise InvalidInputError(source=source, problem=f"it has no column {', '.join(lacking)}", patterns=lacking)
     return [
         name
         for name in known
         if (not patterns or any(_matches(name, pattern) for pattern in patterns))
         and not any(_matches(name, pattern) for pattern in exclude)
     ]
+
+
+def lacking_patterns(
+    known: Sequence[str], patterns: Sequence[str] | None, exclude: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return the patterns that match none of the names."""
+    given = dict.fromkeys([*(patterns or ()), *exclude])
+    return tuple(pattern for pattern in given if not any(_matches(name, pattern) for name in known))
 
 
 def _matches(name: str, pattern: str) -> bool:
