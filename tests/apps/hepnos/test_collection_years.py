@@ -5,6 +5,7 @@ from typing import Any
 
 import awkward as ak
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import uproot
 
@@ -94,3 +95,41 @@ def test_a_table_with_columns_and_tables_of_columns_are_one_collection(dataset: 
     dataset.store_table("Muon_tag", np.array([0.5]), run=[1], subrun=[7], event=[10])
     with pytest.raises(InvalidInputError, match=r"the value of its rows is float64 in .* and int64 in"):
         _ = dataset.events()["Muon"].tag
+
+
+def test_a_collection_is_exported_as_the_tables_that_it_is_made_of(
+    store: hepnos.DataStore, dataset: hepnos.DataSet, tmp_path: Path
+) -> None:
+    columns = {"Muon_pt": [1.5, 2.5], "Muon_eta": [0.5, 1.0], "Muon_jetIdx": [0, 1], "Jet_pt": [9.0, 8.0]}
+    hepnos.load_root(dataset, skim(tmp_path / "1.root", 1, **columns, MET_pt=[3.0], MET_phi=[0.5]))
+    single = {"MET_pt": np.array([4.0]), "MET_phi": np.array([1.5]), "rho": np.array([7.0])}
+    hepnos.load_root(dataset, single_values(tmp_path / "2.root", 2, **single))
+    path = tmp_path / "muons.parquet"
+    hepnos.export_parquet(dataset, path, ["Muon"])
+    assert pq.read_schema(path).names[3:] == ["Muon_eta", "Muon_jetIdx", "Muon_pt"]
+    again = store.root.ensure("again")
+    hepnos.load_parquet(again, path)
+    events = dataset.events()[:1]
+    assert again.events()[:1]["Muon"].array().to_list() == events["Muon"].array().to_list() != []
+    chosen = {"columns": {"Muon": ["pt", "j*"]}, "exclude": {"Muon": ["pt"]}}
+    assert ak.fields(hepnos.to_awkward(dataset, ["Muon", "Jet_pt"], **chosen))[3:] == ["Jet_pt", "Muon_jetIdx"]
+    assert ak.fields(hepnos.to_awkward(dataset, ["Muon", "Muon_pt"]))[3:] == ["Muon_pt", "Muon_eta", "Muon_jetIdx"]
+    both = hepnos.to_awkward(dataset, ["MET"])
+    assert set(ak.fields(both)[3:]) == {"MET_phi", "MET_pt", "Events"}
+    assert both.MET_pt.to_list() == [[3.0], None]
+    assert both.Events.to_list() == [[{"MET_pt": None, "MET_phi": None}], [{"MET_pt": 4.0, "MET_phi": 1.5}]]
+    with pytest.raises(hepnos.MissingError, match=r"no table and no Collection of this name.*keyplan hepnos tables"):
+        hepnos.export_parquet(dataset, tmp_path / "no.parquet", ["Muonn"])
+    with pytest.raises(InvalidInputError, match="it has no column mass"):
+        hepnos.export_parquet(dataset, tmp_path / "no.parquet", ["Muon"], columns={"Muon": ["mass"]})
+    assert not (tmp_path / "no.parquet").exists()
+
+
+def single_values(path: Path, event: int, **columns: Any) -> Path:
+    with uproot.recreate(path) as file:
+        numbers = (("run", 1), ("luminosityBlock", 7), ("event", event))
+        lists = {"Muon_eta": ak.Array([[0.25]])}
+        given: dict[str, Any] = {**{name: np.array([number]) for name, number in numbers}, **columns, **lists}
+        types = {name: getattr(each, "dtype", None) or each.type.content for name, each in given.items()}
+        file.mktree("Events", types).extend(given)
+    return path

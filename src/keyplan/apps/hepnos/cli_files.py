@@ -239,7 +239,8 @@ def export(
     file: Annotated[Path, typer.Argument(help="The Parquet file to write.")],
     store: StoreOption = None,
     tables: Annotated[
-        list[str] | None, typer.Option("--table", "-t", metavar="LABEL", help="Only this table; repeated.")
+        list[str] | None,
+        typer.Option("--table", "-t", metavar="LABEL", help="Only this table or Collection; repeated."),
     ] = None,
     columns: Annotated[
         list[str] | None,
@@ -255,13 +256,13 @@ def export(
 ) -> None:
     """Write the events of a data set, with its tables, to a Parquet file: a row for each event, sorted by its numbers.
 
-    A table that was loaded in several versions is written as their union.
+    A table that was loaded in several versions is written as their union; a Collection is written as its tables.
     """
     from keyplan.apps.hepnos.export import export_parquet  # noqa: PLC0415  # Why here: as above, of pyarrow.
 
     with opened(store, config) as data, progress_bar("export") as report:
         dataset = dataset_named(data, path)
-        known = list(dataset.tables)
+        known = [*dataset.tables, *(tables or ())]
         events = export_parquet(
             dataset,
             file,

@@ -216,6 +216,14 @@ class Collection:
             self._reader.check_counts(self.name, name, lists, self.counts())
         return arrays_module().packed(arrays_module().listed(lists, is_filled=True))
 
+    def sources(self, columns: Sequence[str] | None = None, exclude: Sequence[str] = ()) -> dict[str, list[Field]]:
+        """Return the columns of tables that its columns are, by names or patterns, by table. Raises InvalidInputError."""
+        found: dict[str, list[Field]] = {}
+        for name in self._chosen(columns, exclude):
+            for part in self._fields[name].parts:
+                found.setdefault(part.table.key, []).append(part)
+        return found
+
     def counts(self) -> npt.NDArray[np.int64]:
         """Return how many rows each event has; 0 where it has no product. One column tells, of tables of columns another."""
         return self._reader.counts([field for field in self._fields.values() if not field.is_single])

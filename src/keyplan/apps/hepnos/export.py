@@ -15,9 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from keyplan.apps.hepnos.arrow_values import arrow_content, arrow_lists
+from keyplan.apps.hepnos.collection import Collections
+from keyplan.apps.hepnos.collection_reader import Field
 from keyplan.apps.hepnos.column_types import ColumnType
 from keyplan.apps.hepnos.columns import EVENT_COLUMNS
-from keyplan.apps.hepnos.errors import TypeMismatchError
+from keyplan.apps.hepnos.errors import MissingError, TypeMismatchError
 from keyplan.apps.hepnos.event_lists import EventLists, event_lists
 from keyplan.apps.hepnos.loading import Progress
 from keyplan.apps.hepnos.product_types import RowsType
@@ -60,10 +62,10 @@ def to_awkward(
 ) -> Any:
     """Return the events of a data set, or those in an array of EVENT_COLUMNS, with tables, as one awkward array of records.
 
-    `names` are labels of tables, or (label, type) for the rows that are stored as that type; all tables without any. Fields are
-    run, subrun, event, and a list for each table. All events come sorted by run, subrun and event, wherever they lie; those of
-    an array in its order. `columns` and `exclude` have names or patterns by label; with `missing` as of `Table.load`. Raises
-    MissingError, InvalidInputError.
+    `names` are labels of tables, names of Collections for the tables that these are made of, or (label, type) for the rows that
+    are stored as that type; all tables without any. Fields are run, subrun, event, and a list for each table. All events come
+    sorted by run, subrun and event, wherever they lie; those of an array in its order. `columns` and `exclude` have names or
+    patterns by label; with `missing` as of `Table.load`. Raises MissingError, InvalidInputError.
     """
     chosen = _chosen(dataset, names, columns, exclude, missing)
     found = dataset.events().to_numpy() if events is None else np.asarray(events)
@@ -119,16 +121,45 @@ def _chosen(
     exclude: Mapping[str, Sequence[str]] | None,
     missing: Any,
 ) -> list[_Choice]:
-    given = [_table(dataset, each) for each in names] if names else list(dataset.tables.values())
+    columns, exclude = dict(columns or {}), dict(exclude or {})
+    given = _named(dataset, names, columns, exclude) if names else list(dataset.tables.values())
     keys = [table.key for table in given]
     if len({*(EVENT_COLUMNS.names or ()), *keys}) < len(keys) + len(EVENT_COLUMNS.names or ()):
         raise InvalidInputError(source="tables", problem="two columns would have one name; name each table once")
-    for label in {**(columns or {}), **(exclude or {})}:
+    for label in {**columns, **exclude}:
         if label not in keys:
             raise InvalidInputError(source="columns", problem=f"there is no table {label} among {', '.join(keys)}")
-    return [
-        _Choice(table, (columns or {}).get(table.key), (exclude or {}).get(table.key, ()), missing) for table in given
-    ]
+    return [_Choice(table, columns.get(table.key), exclude.get(table.key, ()), missing) for table in given]
+
+
+def _named(
+    dataset: "DataSet", names: "TableNames", columns: dict[str, Sequence[str]], exclude: dict[str, Sequence[str]]
+) -> list[Table]:
+    """Return the tables that are named, and those of named Collections; what is chosen of these is chosen of their tables."""
+    found: list[Table] = []
+    others: list[str] = []
+    for name in names:
+        try:
+            found.append(_table(dataset, name))
+        except MissingError:
+            others.append(str(name))
+    keys = {table.key for table in found}
+    # Why no events: which columns there are does not hang on them.
+    collections = Collections(dataset, np.empty(0, EVENT_COLUMNS))
+    chosen: dict[str, list[Field]] = {}
+    for name in others:
+        if name not in collections:
+            problem = "it has no table and no Collection of this name; `keyplan hepnos tables` lists its tables"
+            raise MissingError(table="tables", key=f"{dataset.path} {name}", problem=problem)
+        for key, own in collections[name].sources(columns.pop(name, None), exclude.pop(name, ())).items():
+            # Why not again: a table that is named itself is written whole.
+            if key not in keys:
+                chosen.setdefault(key, []).extend(own)
+    for key, fields in chosen.items():
+        found.append(fields[0].table)
+        if all(field.column for field in fields):
+            columns.setdefault(key, list(dict.fromkeys(field.column for field in fields)))
+    return found
 
 
 def _table(dataset: "DataSet", name: str | tuple[str, Any]) -> Table:
