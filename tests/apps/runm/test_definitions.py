@@ -278,6 +278,19 @@ def test_properties_are_held_against_definitions_when_that_is_asked_for(lmdb_sto
         west.client.object_create(SW, object=unruled)  # the default that nobody set is not held against anybody
 
 
+def test_a_change_of_a_provider_is_held_against_the_definition_of_its_type(lmdb_store: Store) -> None:
+    with served(lmdb_store, Rulings(has_enforced_definitions=True)) as running:
+        west = running.with_partitions()
+        given = {"partition": WEST, "provider_type": COMPUTE, "name": "n", "properties": {"cores": "8"}}
+        uuid = west.api.provider_create(SW, payload=json.dumps(given).encode()).provider.uuid
+        scope = {"object_type_code": "runm.provider", "sub_type_code": COMPUTE}
+        west.client.definition_set(SW, scope=scope, object_definition={"schema": typed(cores={"type": "integer"})})
+        west.client.object_modify(SW, uuid=uuid, set_properties=[{"key": "cores", "value": "9"}])
+        for bad in ({"key": "cores", "value": "many"}, {"key": "other", "value": "9"}):
+            with refused("INVALID_ARGUMENT"):
+                west.client.object_modify(SW, uuid=uuid, set_properties=[bad])
+
+
 @pytest.fixture
 def guarded(west: Served) -> Served:
     """Images whose property `secret` only the role admin may read and write, and `fixed` nobody may write but project p2."""

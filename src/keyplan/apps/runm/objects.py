@@ -181,7 +181,7 @@ def update(
             if generation not in {0, stored.generation}:
                 raise RefusedError(GrpcStatus.ABORTED, "the object is at another generation.")
             new = _changed(deployment, stored.record, rules, change)
-            _require_fitting(_enforced_schema(deployment, state, Scope(new.partition, new.object_type)), new)
+            _require_fitting(_enforced_schema(deployment, state, _scope_of(state, new)), new)
             state.runm.objects.update(uuid, new)
             commit = _with_name_entry(deployment.bound, transaction.collected(), new)
             transaction.close()
@@ -211,11 +211,17 @@ def _changed(deployment: Deployment, old: Object, rules: PropertyRules, change: 
     return checked_object(deployment.bound, kept, deployment.required_type(old.object_type))
 
 
+def _scope_of(state: State, record: Object) -> Scope:
+    """The scope of an object that is there: a provider's with its type. Raises CorruptionError."""
+    beside = state.beside.providers.get(record.uuid) if record.object_type == PROVIDER else None
+    return Scope(record.partition, record.object_type, "" if beside is None else beside.provider_type)
+
+
 def _enforced_schema(deployment: Deployment, state: State, scope: Scope) -> str | None:
     """The schema of the definition of a partition and type, or of the type, if one was set and is enforced."""
     if not deployment.rulings.has_enforced_definitions:
         return None
-    for candidate in fallbacks_of(Scope(scope.partition, scope.object_type)):
+    for candidate in fallbacks_of(scope):
         definition = definition_at(state.runm, candidate)
         if definition is not None:
             return None if is_untouched_default(definition) else definition.schema
