@@ -2,6 +2,7 @@
 
 import shutil
 import socket
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,9 +11,15 @@ import pytest
 
 from keyplan import Secret
 from keyplan.apps.patroni import Credentials
-from keyplan.apps.patroni.backups.archive import ARCHIVE_FILE, AccessKeys, pgbackrest_configuration
+from keyplan.apps.patroni.backups.archive import (
+    ARCHIVE_FILE,
+    SOURCE_FILE,
+    AccessKeys,
+    pgbackrest_configuration,
+    recovering,
+)
 from keyplan.apps.patroni.backups.node_programs import NodePrograms, PgBackRest, TaskFailedError, TaskProcesses
-from keyplan.apps.patroni.backups.records import BackupPolicy, Repository, S3Store, new_archive
+from keyplan.apps.patroni.backups.records import BackupPolicy, Recovery, Repository, S3Store, new_archive
 from keyplan.apps.patroni.node_config import Gateway, NodePlan
 from keyplan.apps.patroni.node_host import Host
 from keyplan.apps.patroni.node_process import Node
@@ -64,3 +71,18 @@ def test_a_repository_that_says_nothing_is_told_of_while_somebody_waits(tmp_path
         assert PgBackRest(programs, archive.stanza).reading == "--io-timeout=10"
         with pytest.raises(TaskFailedError, match="pgbackrest info: "):
             PgBackRest(programs, archive.stanza, silence_seconds=1).backups()
+
+
+@pytest.mark.skipif(shutil.which("pgbackrest") is None, reason="pgBackRest is not installed")
+def test_a_recovery_fails_where_its_archive_cannot_be_read(tmp_path: Path) -> None:
+    """PostgreSQL takes a command that fails for the end of the log, and promotes, unless its exit code is above 125."""
+    store = S3Store(bucket="b", endpoint="127.0.0.1:1", is_path_style=True)
+    archive = new_archive("f1", BackupPolicy(repository=Repository(folder="/backups", s3=store)))
+    keys = AccessKeys(Secret("key"), Secret("secret"))
+    text = pgbackrest_configuration(archive, keys, home=tmp_path / "home", port=5433, user="postgres")
+    (tmp_path / SOURCE_FILE).write_text(text.replace("[global]", "[global]\nio-timeout=1"))
+    told = recovering(Recovery(archive=archive, label="x"), folder=tmp_path, roles=[])
+    command = told[told["method"]]["recovery_conf"]["restore_command"]
+    command = command.replace("%f", "0000000100000000000000A1").replace("%p", "RECOVERYXLOG")
+    done = subprocess.run(["/bin/sh", "-c", command], check=False, capture_output=True, timeout=60)
+    assert (done.returncode, b"ERROR: [" in done.stderr) == (255, True), done.stderr

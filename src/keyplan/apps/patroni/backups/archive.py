@@ -35,6 +35,12 @@ _DATA_TO_NODE: Final = "$PWD/../.."
 """From the data folder, which PostgreSQL's commands run in, to the node's."""
 _PROCESSES: Final = 2
 """How many files pgBackRest reads at a time. Why no more: PostgreSQL answers on the same machine meanwhile."""
+_UNLESS_MISSING: Final = "|| { [ $? = 1 ] && exit 1; exit 255; }"
+"""What ends a recovery whose archive cannot be read.
+
+Why: PostgreSQL takes each exit code below 126 for the end of the log, promotes, and leaves out the rest without a word.
+pgBackRest's is 1 where the archive has no such segment, and another one for what fails.
+"""
 _PUSH_QUEUE: Final = 8
 """How many segments may be sent to a bucket at a time, which takes a round trip for each."""
 
@@ -114,7 +120,7 @@ def recovering(recovery: Recovery, *, folder: Path, roles: Sequence[str]) -> dic
         *("--type=none", f"--pg1-path={data}", "restore"),
     ]
     settings = {
-        "restore_command": fetching(stanza, file),
+        "restore_command": f"{fetching(stanza, file)} {_UNLESS_MISSING}",
         # Why the latest: it holds all former ones up to where each was left, so that a time before a failover is on it.
         "recovery_target_timeline": "latest",
         "recovery_target_action": "promote",
