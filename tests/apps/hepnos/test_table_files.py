@@ -1,6 +1,5 @@
-"""Every column of a file comes back as uproot reads it; files of several versions are one table; what cannot be is named."""
+"""Nested columns come back as they were; files of several versions are one table; what loaders do that meet at an event."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,101 +15,7 @@ from keyplan.apps.hepnos import bulk, loading, table_versions
 from keyplan.engine import Delete
 from keyplan.errors import InvalidInputError
 from keyplan.ring.engine import RingEngine
-
-SAMPLES = os.environ.get("KEYPLAN_COFFEA_SAMPLES", "")
-"""The folder tests/samples of coffea's sources, which have more files than are kept here."""
-
-NUMBERS = ("run", "subrun", "event", "luminosityBlock", "RunNum", "LumiBlockNum", "EvtNum")
-HEADER = {"run": "EventHeader/EventHeader.runNumber", "subrun": 0, "event": "EventHeader/EventHeader.eventNumber"}
-FILES: list[tuple[str, str, dict[str, Any]]] = [
-    ("nano_dy.root", "Events", {}),
-    ("pduneana.root", "pduneana/beamana", {}),
-    (
-        "PHYSLITE_example.root",
-        "CollectionTree",
-        {
-            "run": "EventInfoAuxDyn.runNumber",
-            "subrun": "EventInfoAuxDyn.lumiBlock",
-            "event": "EventInfoAuxDyn.eventNumber",
-        },
-    ),
-    ("edm4hep_ILD_mumuH_v01-00_podio_v01-07_10ev.root", "events", HEADER),
-    ("delphes.root", "Delphes", {"run": "Event/Event.ProcessID", "subrun": 0, "event": "Event/Event.Number"}),
-    ("treemaker.root", "PreSelection", {}),
-    ("scouting_nano.root", "Events", {}),
-    ("nano_tt_v15.root", "Events", {}),
-    ("nano_dimuon_rntuple.root", "Events", {}),
-]
-
-
-def stored_columns(dataset: hepnos.DataSet, label: str) -> dict[str, Any]:
-    """Return each column that was loaded by the path that a file may have it under, an entry for each event."""
-    found: dict[str, Any] = {}
-    whole = hepnos.to_awkward(dataset)
-    for key in dataset.tables:
-        lists = whole[key]
-        names = ak.fields(lists)
-        if not names:
-            found[key] = lists
-            continue
-        for name in names:
-            column = lists[name]
-            if key == label:
-                found[name] = column[:, 0]
-            else:
-                last = key.rpartition("/")[2].removesuffix(".")
-                found |= dict.fromkeys((f"{key}_{name}", f"{key}/{last}.{name}", f"{key}.{name}"), column)
-        found.setdefault(key, lists)
-    return found
-
-
-def file_columns(tree: Any) -> list[str]:
-    if not hasattr(tree, "branches"):
-        return list(tree.keys(recursive=False))
-    return [path for path in dict.fromkeys(tree.keys(full_paths=True)) if not tree[path].branches]
-
-
-def same(one: Any, other: Any) -> bool:
-    is_equal = ak.array_equal(one, other, equal_nan=True, check_parameters=False, dtype_exact=True)
-    # Why listed: of lists without elements awkward compares types that uproot makes up.
-    return bool(is_equal) or repr(ak.to_list(one)) == repr(ak.to_list(other))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "tree", "options"), FILES, ids=lambda given: given if isinstance(given, str) else "")
-def test_every_column_of_a_real_file_is_what_uproot_reads(
-    request: pytest.FixtureRequest, dataset: hepnos.DataSet, name: str, tree: str, options: dict[str, Any]
-) -> None:
-    if name in {"nano_dy.root", "pduneana.root"}:
-        path = Path(request.getfixturevalue("shared")) / "data" / "hepnos" / name
-    elif SAMPLES:
-        path = Path(SAMPLES) / name
-    else:
-        pytest.skip(f"{name} is in coffea's sources: KEYPLAN_COFFEA_SAMPLES names their folder tests/samples")
-    loaded = hepnos.load_root(dataset, path, tree=tree, **options)
-    stored = stored_columns(dataset, tree.rpartition("/")[2])
-    events = dataset.events().to_numpy()
-    opened: Any = uproot.open(path)
-    with opened as file:
-        of_file: Any = file[tree]
-        names = options or {"run": "run", "event": "event"}
-        if "RunNum" in of_file:
-            names = {"run": "RunNum", "event": "EvtNum"}
-        numbers = [np.concatenate(of_file[names[key]].array(library="np"), axis=None) for key in ("run", "event")]
-        subrun = {"nano_dy.root": "luminosityBlock"}.get(name)
-        assert sorted(events["event"].tolist()) == sorted(numbers[1].tolist())
-        position = {
-            (run, event): at for at, (run, event) in enumerate(zip(*map(np.ndarray.tolist, numbers), strict=True))
-        }
-        order = [position[int(each["run"]), int(each["event"])] for each in events]
-        if subrun is not None:
-            assert events["subrun"].tolist() == of_file[subrun].array()[order].to_list()
-        known = {*NUMBERS, *options.values(), *loaded.skipped, *(f"n{label}" for label in loaded.labels)}
-        columns = [column for column in file_columns(of_file) if column not in known]
-        given = of_file.arrays(columns, library="ak", how=dict if hasattr(of_file, "branches") else None)
-        for column in columns:
-            assert same(stored[column], given[column][order]), column
-    assert len(columns) > 200
+from tests.apps.hepnos.stored_columns import stored_columns
 
 
 def rntuple(path: Path) -> dict[str, Any]:
