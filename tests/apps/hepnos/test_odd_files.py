@@ -218,3 +218,15 @@ def test_a_column_that_stands_twice_is_refused(dataset: hepnos.DataSet, tmp_path
     with pytest.raises(InvalidInputError, match=f"several columns are called {twice}"):
         hepnos.load_parquet(dataset, tmp_path / "twice.parquet")
     assert runs(dataset) == []
+
+
+def test_lists_whose_table_could_have_no_label_are_left_out_and_the_rest_is_loaded(
+    dataset: hepnos.DataSet, tmp_path: Path
+) -> None:
+    columns = {**EVENTS, "Muon#0": [[1], []], "one#": [5, 6], "Muon": [[1.5], [2.5, 3.5]]}
+    pq.write_table(pa.table(columns), tmp_path / "podio.parquet")
+    loaded = hepnos.load_parquet(dataset, tmp_path / "podio.parquet")
+    assert loaded.skipped == ("Muon#0",)
+    found = hepnos.to_awkward(dataset)
+    assert found["Muon"].to_list() == [[1.5], [2.5, 3.5]]
+    assert found["podio"]["one#"].to_list() == [[5], [6]]

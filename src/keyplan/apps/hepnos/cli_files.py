@@ -222,7 +222,7 @@ def _line(loaded: Loaded) -> str:
     )
     if loaded.skipped:
         names = ", ".join(loaded.skipped[:3]) + (", ..." if len(loaded.skipped) > 3 else "")
-        line += f"\n  left out, because no column can hold them: {len(loaded.skipped):,} columns ({names})"
+        line += f"\n  left out, because no column or label can hold them: {len(loaded.skipped):,} columns ({names})"
     if loaded.lacking:
         line += f"\n  it has no column {', '.join(loaded.lacking)}, as others of the files have"
     return line

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from keyplan.apps.hepnos.column_types import ColumnType, FixedType, ListType, OptionType, RecordType
 from keyplan.apps.hepnos.errors import InvalidNumberError, TypeMismatchError
+from keyplan.apps.hepnos.keys import is_label
 from keyplan.apps.hepnos.layout import INVALID_NUMBER
 from keyplan.apps.hepnos.loading import Rows
 from keyplan.apps.hepnos.product_types import RowsType
@@ -196,6 +197,8 @@ def plan_of(
 ) -> Plan:
     """Return the plan for entries of fields with these types; of a type None a field is left out, and named.
 
+    So is a list whose table would have a name that is no label, as that of podio's Muon#0.
+
     `counters` are fields that count the lists of others. Raises InvalidInputError when two tables would have one label.
     """
     singles: list[tuple[str, str, ColumnType]] = []
@@ -205,11 +208,12 @@ def plan_of(
     for field, kind in types.items():
         row = None if kind is None else _row_of_list(kind)
         has_name = bool(field) and not (isinstance(row, RecordType) and any(not column for column, _ in row.columns))
-        if kind is None or not has_name:
+        found = None if row is None else collection(field)
+        if kind is None or not has_name or not (row is None or is_label(field if found is None else found[0])):
             skipped.append(field)
         elif row is None:
             singles.append((field, field, kind))
-        elif (found := collection(field)) is not None:
+        elif found is not None:
             lists.setdefault(found[0], []).append((field, found[1], row))
         else:
             _add(source, parts, field, _Table(table_type(field, row), ((field, field),), "rows"))

@@ -36,6 +36,7 @@ __all__ = [
     "dataset_key",
     "dataset_range",
     "event_numbers",
+    "is_label",
     "number_key",
     "number_range",
     "path_of_key",
@@ -193,6 +194,15 @@ def product_suffix(label: str, type_name: str) -> bytes:
         return _PRODUCTS.encode(ProductKey(_NOBODY, 0, 0, 0, label, type_name))[ITEM_BYTES:]
     except InvalidKeyError as error:
         raise InvalidLabelError(**error.facts) from error
+
+
+def is_label(text: str) -> bool:
+    """Whether a product can have this label."""
+    try:
+        product_suffix(text, _ANY_TYPE)
+    except InvalidLabelError:
+        return False
+    return True
 
 
 def product_range(item: bytes, label: str | None = None, *, is_prefix: bool = False) -> KeyRange:

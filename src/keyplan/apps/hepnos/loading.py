@@ -74,7 +74,7 @@ class Source(ABC):
 
 
 class Loaded(NamedTuple):
-    """What was loaded of a table. `created` counts the events that were new; `skipped` names columns that no type holds.
+    """What was loaded of a table. `created` counts the events that were new; `skipped` names columns that nothing here holds.
 
     `lacking` are patterns of columns that match none of its file, which only `may_lack` lets pass.
     """
