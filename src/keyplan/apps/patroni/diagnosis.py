@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from threading import Event
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from keyplan.apps.patroni.backups.view import archive_problem, backup_problem, verification_problem
 from keyplan.apps.patroni.bootstraps import HungBootstrap, hung_bootstrap, take_initialize_away
@@ -170,7 +170,7 @@ def _lasting(store: Store, faults: Sequence[Fault], seconds: float) -> set[Fault
 
 def _evidence(store: Store, faults: Sequence[Fault]) -> dict[Fault, object]:
     """Return what speaks for each fault, as of one state; None where nothing does."""
-    found: dict[Fault, object] = dict.fromkeys(faults)
+    found: dict[Fault, Any] = dict.fromkeys(faults)
     with store.snapshot() as state:
         broker = Broker(state)
         for fault in faults:
