@@ -123,7 +123,7 @@ def _restored(layout: Any, kind: ColumnType) -> Any:
             values.real, values.imag = real, imag
             return ak.contents.NumpyArray(values)
         case ListType(content):
-            lists = layout.to_ListOffsetArray64(True)  # noqa: FBT003
+            lists = layout.to_ListOffsetArray64(start_at_zero=True)
             inner = lists.content[: int(lists.offsets[-1])]
             return ak.contents.ListOffsetArray(lists.offsets, _restored(inner, content))
         case FixedType(content, size):
@@ -159,12 +159,12 @@ def _array(layout: Any, kind: ColumnType, *, is_optional: bool = False) -> Any:
         case NumberType(dtype) if dtype.kind not in "SU":
             return _numbers(np.asarray(layout.data), dtype, is_optional=is_optional)
         case NumberType() | TextType():
-            lists = layout.to_ListOffsetArray64(True)  # noqa: FBT003
+            lists = layout.to_ListOffsetArray64(start_at_zero=True)
             raw = np.ascontiguousarray(lists.content.data)
             offsets = pa.py_buffer(np.ascontiguousarray(lists.offsets.data))
             return pa.Array.from_buffers(_arrow_type(kind), len(layout), [None, offsets, pa.py_buffer(raw)])
         case ListType(content):
-            lists = layout.to_ListOffsetArray64(True)  # noqa: FBT003
+            lists = layout.to_ListOffsetArray64(start_at_zero=True)
             offsets = np.asarray(lists.offsets.data)
             inner = _array(lists.content[: int(offsets[-1])], content)
             return pa.LargeListArray.from_arrays(pa.array(offsets), inner, type=_arrow_type(kind))

@@ -157,7 +157,7 @@ def tightened(layout: Any) -> Any:
         return ak.contents.RecordArray(contents, None if layout.is_tuple else layout.fields, length=len(layout))
     if layout.is_regular:
         return ak.contents.RegularArray(tightened(layout.content), layout.size, len(layout))
-    packed = layout.to_ListOffsetArray64(True)  # noqa: FBT003
+    packed = layout.to_ListOffsetArray64(start_at_zero=True)
     content = packed.content[: packed.offsets[-1]]
     return ak.contents.ListOffsetArray(packed.offsets, tightened(content))
 
@@ -239,7 +239,7 @@ def counts_and_elements(lists: Any) -> tuple[Counts, Any]:
 
 def _elements(layout: Any) -> tuple[Counts, Any]:
     layout = _plain(layout)
-    packed = (layout.to_RegularArray() if layout.is_numpy else layout).to_ListOffsetArray64(True)  # noqa: FBT003
+    packed = (layout.to_RegularArray() if layout.is_numpy else layout).to_ListOffsetArray64(start_at_zero=True)
     offsets = np.asarray(packed.offsets.data)
     return np.diff(offsets), packed.content[: int(offsets[-1])]
 
@@ -321,7 +321,7 @@ def _encode(kind: ColumnType, layout: Any, counts: Counts, parts: list[list[byte
         case NumberType(dtype):
             parts.append(_slices(np.ascontiguousarray(layout.data, dtype).tobytes(), counts * dtype.itemsize))
         case TextType() | ListType():
-            lists = layout.to_ListOffsetArray64(True)  # noqa: FBT003
+            lists = layout.to_ListOffsetArray64(start_at_zero=True)
             offsets = np.asarray(lists.offsets.data)
             lengths = np.diff(offsets)
             if len(lengths) and lengths.max() > _U32_MAX:
