@@ -111,9 +111,8 @@ def mend_all(store: Store, faults: Sequence[Fault], *, lasting_seconds: float = 
 
 def _mend(store: Store, fault: Fault) -> bool:
     if fault.kind is FaultKind.LEAKED_PORT:
-        with suppress(
-            IndexNotReadyError
-        ):  # Why: which ports are leaked is not known before; the next doctor looks again.
+        # Why: which ports are leaked is not known before; the next doctor looks again.
+        with suppress(IndexNotReadyError):
             return bool(free_leaked_ports(store, int(fault.subject)))
         return False
 
