@@ -1,6 +1,7 @@
 """What every test can ask for: the folder of real input files, and Hypothesis' settings. No stores are opened here."""
 
 import gc
+import logging
 import os
 import signal
 import subprocess
@@ -83,6 +84,33 @@ def brief_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     for name in ("CI", "BUILD_NUMBER"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Generator[None]:
+    """Take back the logs that a command sets up when a test runs it in this process.
+
+    Why: they go to a standard error that ends with the test, and each line of a later test would be an error of its own.
+    """
+    before = {each: _set_up(each) for each in _loggers()}
+    yield
+    for each in _loggers():
+        handlers, level, propagates = before.get(each, ([], logging.NOTSET, True))
+        if _set_up(each) != (handlers, level, propagates):
+            each.handlers[:], each.propagate = handlers, propagates
+            each.setLevel(level)
+
+
+def _loggers() -> list[logging.Logger]:
+    known = logging.Logger.manager.loggerDict
+    own = [
+        each for name, each in list(known.items()) if name.startswith("keyplan") and isinstance(each, logging.Logger)
+    ]
+    return [logging.getLogger(), *own]
+
+
+def _set_up(logger: logging.Logger) -> tuple[list[logging.Handler], int, bool]:
+    return logger.handlers[:], logger.level, logger.propagate
 
 
 REPOSITORY = Path(__file__).resolve().parents[1]
