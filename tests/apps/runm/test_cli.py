@@ -120,6 +120,11 @@ def test_what_was_deleted_is_listed_and_restored_by_command(runm: Runm) -> None:
     assert runm("object", "deleted")[1:] == ("", "No records found matching search criteria.\n")
 
 
+def test_a_property_that_is_no_pair_is_named(runm: Runm) -> None:
+    code, _, text = runm("object", "set", I1, "--property", "os=linux", "--property", "linux")
+    assert (code, "'linux' is not KEY=VALUE" in text) == (1, True), text
+
+
 def test_earlier_definitions_are_listed_and_shown_by_command(runm: Runm, tmp_path: Path) -> None:
     runm("partition", "create", document=f"{{name: part0, uuid: {WEST}}}")
     for title in ("first", "second"):

@@ -20,7 +20,7 @@ from keyplan.apps.patroni.logins import KEEP_SECONDS, KEEP_SECONDS_MAX, rotation
 from keyplan.apps.patroni.operations import new_operation, refuse_unusable, steps_of_update, write_begun
 from keyplan.apps.patroni.records import InstanceState, Operation, Step
 from keyplan.apps.patroni.refusals import RefusedError
-from keyplan.apps.patroni.scheduling import available_cells
+from keyplan.apps.patroni.scheduling import available_cells, too_few_cells
 from keyplan.engine import Clock
 from keyplan.layout import Binding
 from keyplan.store import Store
@@ -196,7 +196,7 @@ class _Cluster:
         used = {*self._placed.values()}
         cells = available_cells(cell_loads(self._broker), allowed=self._state.cells, used=used)
         if len(cells) < node_count and not self._may_share_cells:
-            raise RefusedError(422, f"{node_count} nodes were asked for, and {len(cells)} cells are available")
+            raise RefusedError(422, too_few_cells(node_count, cells))
         return steps or [Step(kind="wait_leader")]
 
     def rotate(self, only: list[str], keep_seconds: float) -> list[Step]:

@@ -18,7 +18,7 @@ from keyplan.apps.patroni.layout import Broker, MemberKey
 from keyplan.apps.patroni.ports import PortAllocator
 from keyplan.apps.patroni.records import Credentials, InstanceState, Operation, OperationInfo, Step
 from keyplan.apps.patroni.refusals import CONCURRENCY, RefusedError
-from keyplan.apps.patroni.scheduling import available_cells
+from keyplan.apps.patroni.scheduling import available_cells, too_few_cells
 from keyplan.apps.patroni.site_callbacks import CallbackFailedError, ClusterData, SiteCallbacks
 from keyplan.codec import Secret
 from keyplan.engine import Clock
@@ -305,7 +305,7 @@ class Beginnings:
         with self._store.snapshot() as state:
             cells = available_cells(cell_loads(Broker(state)), allowed=allowed, used=set(used))
         if not cells or (len(cells) < node_count and not self._may_share_cells):
-            raise RefusedError(400, f"{node_count} nodes were asked for, and {len(cells)} cells are available")
+            raise RefusedError(400, too_few_cells(node_count, cells))
 
 
 def new_operation(clock: Clock, kind: str, steps: list[Step], parameters: dict[str, Any]) -> Operation:

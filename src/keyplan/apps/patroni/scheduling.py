@@ -6,7 +6,7 @@ Spread first over availability zones, then over cells, then by load (specificati
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-__all__ = ["CellLoad", "available_cells", "cells_in_order", "version_of_new"]
+__all__ = ["CellLoad", "available_cells", "cells_in_order", "too_few_cells", "version_of_new"]
 
 
 class CellLoad(NamedTuple):
@@ -41,6 +41,12 @@ def available_cells(
         for cell in cells
         if (not allowed or cell.guid in allowed) and (cell.has_room or (cell.guid in used and not cell.is_draining))
     ]
+
+
+def too_few_cells(node_count: int, cells: Sequence[CellLoad]) -> str:
+    """Say that a cluster of so many nodes has too few available cells, and what to do."""
+    counts = f"nodes asked for: {node_count}, available cells: {len(cells)}"
+    return f"{counts}. Start cells, or ask for fewer nodes; a cell that is full or draining is not available"
 
 
 def version_of_new(cells: Sequence[CellLoad]) -> str:

@@ -100,8 +100,11 @@ def object_set(
     """Change parts of an object: its name, properties and tags."""
     own = own_context(context)
     pairs = [one.partition("=") for one in properties or ()]
-    if not all(key and equals for key, equals, _ in pairs):
-        raise InvalidInputError(source="--property", problem="a property is KEY=VALUE")
+    for given, (key, equals, _) in zip(properties or (), pairs, strict=True):
+        if not (key and equals):
+            raise InvalidInputError(
+                source="--property", problem=f"{given!r} is not KEY=VALUE: give a key, = and the value"
+            )
     changed = own.client.metadata.object_modify(
         uuid=object_named(own, search, object_type).uuid,
         name=name,
