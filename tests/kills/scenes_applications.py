@@ -1,6 +1,7 @@
 """Long acts of the applications, and rings that grow, killed."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from uuid import UUID
@@ -25,9 +26,14 @@ from keyplan.apps.cloudchamber import (
     validated,
 )
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed, store_for_writing
+from keyplan.apps.hepnos.cli_jobs import checked
 from keyplan.apps.hepnos.databases import Address, Databases
-from keyplan.apps.hepnos.keys import Kind
+from keyplan.apps.hepnos.dataset_ref import DELETING
+from keyplan.apps.hepnos.deletions import FencedDatabase
+from keyplan.apps.hepnos.examine import examine
+from keyplan.apps.hepnos.keys import Kind, dataset_key, number_key, product_item, product_suffix
 from keyplan.apps.hepnos.store import DataStore
+from keyplan.apps.hepnos.sweep import is_under_way, leftovers
 from keyplan.apps.runm import Partition
 from keyplan.apps.runm import migrate as runm_migrate
 from keyplan.apps.runm.deployment import Deployment
@@ -236,15 +242,18 @@ def _migrate_chamber(source: Store, target: Store) -> None:
 
 
 def hepnos_stores() -> Iterator[Scene]:
-    """A store that the C++ program has written, brought over."""
-    kinds = len(Kind)
-    bring = KillScenario(job=_bring_over, setup=_datastore, beside=_load, engines=kinds, profile=small_profile(8))
-    yield Scene("hepnos migrate", bring)
+    """A store that the C++ program has written, brought over; a store in which things are left over, checked and repaired."""
+    plain = partial(KillScenario, engines=len(Kind), profile=small_profile(8))
+    yield Scene("hepnos migrate", plain(job=_bring_over, setup=_datastore, beside=_load))
+    repair = plain(job=_repair, setup=_fill_hepnos, holds=_nothing_is_left)
+    yield Scene("hepnos check --repair", repair)
+    yield Scene("hepnos check --repair beside a loader", replace(repair, beside=_load), is_long=True)
 
 
 def _datastore(*stores: Store) -> DataStore:
-    engines = dict(zip(Kind, (store.engine for store in stores), strict=True))
-    return DataStore(Databases({kind: ring_of([engines[kind]], kind.layout) for kind in Kind}, Address("memory:")))
+    engines: dict[Kind, Engine] = dict(zip(Kind, (store.engine for store in stores), strict=True))
+    fenced = {kind: each if kind is Kind.DATASET else FencedDatabase(each) for kind, each in engines.items()}
+    return DataStore(Databases({kind: ring_of([fenced[kind]], kind.layout) for kind in Kind}, Address("memory:")))
 
 
 @cache
@@ -263,7 +272,36 @@ def _bring_over(*stores: Store) -> None:
 
 def _load(*stores: Store) -> None:
     """What a loader does meanwhile, in a data set of the same store."""
-    _datastore(*stores).databases.put(Kind.PRODUCT, 0, [b"%016d" % 7 + b"\x00" * 24 + b"x#int64"], [b"mine"])
+    _datastore(*stores).databases.put(Kind.PRODUCT, 0, [_LOADED + b"\x00" * 24 + b"x#int64"], [b"mine"])
+
+
+_LOADED = b"%016d" % 7
+
+
+def _fill_hepnos(*stores: Store) -> None:
+    """A data set, one in the middle of its deletion with another in it, and what has the UUID of none."""
+    put = _datastore(*stores).databases.put
+    for path, uuid in (
+        ("gone", bytes(15) + b"\x01" + DELETING),
+        ("gone/in it", bytes(15) + b"\x02"),
+        ("kept", _LOADED),
+    ):
+        put(Kind.DATASET, 0, [dataset_key(path)], [uuid])
+    for number in (1, 3):
+        put(Kind.RUN, 0, [number_key(UUID(int=number), (1,))], None)
+    put(Kind.PRODUCT, 0, [product_item(UUID(int=3), ()) + product_suffix("x", "int64")], [bytes(8)])
+
+
+def _repair(*stores: Store) -> None:
+    checked(_datastore(*stores), is_repaired=True, as_json=False)
+
+
+def _nothing_is_left(*stores: Store) -> None:
+    data = _datastore(*stores)
+    assert {found.finding for found in examine(data)} <= {"no-container"}  # of what is loaded beside
+    assert list(leftovers(data)) == []
+    assert not is_under_way(data)
+    assert [dataset.path for dataset in data.all_datasets()] == ["kept"]
 
 
 # ---- rings -----------------------------------------------------------------------------------------------------------

@@ -3,22 +3,27 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
+from typing import Any
 from uuid import UUID, uuid4
 
 import numpy as np
 import pytest
 
 from keyplan.apps import hepnos
+from keyplan.apps.hepnos.column_types import type_of_dtype
 from keyplan.apps.hepnos.databases import Databases
 from keyplan.apps.hepnos.examine import examine
 from keyplan.apps.hepnos.keys import Kind, dataset_key, number_key
 from keyplan.apps.hepnos.pieces import Job, Piece, pieces_of, work
-from keyplan.apps.hepnos.sweep import leftovers, sweep
+from keyplan.apps.hepnos.sweep import _empty_notes, leftovers, sweep
+from keyplan.apps.hepnos.table_notes import note_table
+from keyplan.apps.hepnos.types import rows_type
 from keyplan.engine import ALL_KEYS, Commit, Put
-from keyplan.errors import InvalidInputError, StoppedError, TargetTakenError
+from keyplan.errors import CorruptionError, InvalidInputError, RingMismatchError, StoppedError, TargetTakenError
 from keyplan.jobs import Progress
 from keyplan.maintenance import open_jobs
 from keyplan.ring import OWN_PREFIX, rebalance
+from keyplan.store import Backoff
 from tests.apps.hepnos.served import HepnosServer
 
 
@@ -322,17 +327,85 @@ def test_a_note_without_a_table_is_swept_when_asked_for_and_put_back_for_a_loade
         assert dataset.runs[1].subruns[1].events[1].delete_product(label, dataset.tables[label].types[0])
     assert list(sweep(store)) == []
     assert list(leftovers(store, has_notes=True)) == [("note", "z empty", 1), ("note", "z loaded", 1)]
-    remove = store.remove
+    remove = Databases.remove
 
-    def removed(kind: Kind, raw_key: bytes) -> bool:
+    def removed(databases: Databases, kind: Kind, raw_key: bytes, **options: Any) -> bool:
         """A loader that has noted its table writes it between the look and the removal of the note."""
         if b"loaded" in raw_key:
             monkeypatch.undo()
             rows = np.zeros(2, [("x", float)])
             dataset.runs[1].subruns[1].events[1].store("loaded", rows, type=dataset.tables["loaded"].types[0])
-        return remove(kind, raw_key)
+        return remove(databases, kind, raw_key, **options)
 
-    monkeypatch.setattr(store, "remove", removed)
+    monkeypatch.setattr(Databases, "remove", removed)
     assert list(sweep(store, has_notes=True)) == [("note", "z empty", 1)]
     assert list(dataset.tables) == ["kept", "loaded"]
     assert dataset.load_table("loaded").rows["x"].tolist() == [0.0, 0.0]
+
+
+def test_what_no_layout_explains_is_nobody_s_to_sweep(store: hepnos.DataStore) -> None:
+    strange = b"another program's key of many bytes"
+    engine = store.databases.rings[Kind.RUN].databases[0]
+    engine.commit(Commit((), (Put(strange, b"theirs"),)))
+    orphans = orphan(store)
+    assert [each.name for each in leftovers(store)] == [str(orphans)]
+    assert [each.name for each in sweep(store)] == [str(orphans)]
+    assert engine.value(strange) == b"theirs"
+    assert [(each.finding, each.raw_key) for each in examine(store)] == [("unreadable", strange)]
+
+
+def test_a_note_that_is_another_by_now_is_not_swept(store: hepnos.DataStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = store.root.create_dataset("z")
+    note_table(dataset, "t", rows_type(type_of_dtype(np.dtype([("x", "f8")]))))
+    (label, raw_key, _suffix) = _empty_notes(dataset)[0]
+    until_committed = Backoff.until_committed
+
+    def changed_first(backoff: Backoff, attempt: Callable[[], Any]) -> Any:
+        """Another has removed the note and written one between the look and the removal."""
+        if store.raw_value(Kind.PRODUCT, raw_key) is not None:
+            store.write(Kind.PRODUCT, raw_key, b"newer", "overwrite")
+        return until_committed(backoff, attempt)
+
+    monkeypatch.setattr(Backoff, "until_committed", changed_first)
+    list(sweep(store, has_notes=True))
+    assert (label, store.raw_value(Kind.PRODUCT, raw_key)) == ("t", b"newer")
+
+
+def test_a_sweep_whose_ring_has_grown_is_told_so(tmp_path: Path) -> None:
+    url = f"lmdb:{tmp_path / 'store'}?durability=none"
+    with hepnos.open(url) as store:
+        for _ in range(2):
+            orphan(store)
+        going = sweep(store)
+        assert next(going).what == "orphan"
+        engines = [store.address.engine(Kind.PRODUCT, index, create=True) for index in range(2)]
+        rebalance(engines)
+        for engine in engines:
+            engine.close()
+        with pytest.raises(RingMismatchError):
+            list(going)
+        with pytest.raises(RingMismatchError):
+            store.root.create_dataset("z").delete()
+
+
+def test_one_record_of_a_data_set_that_is_damaged_is_named_and_a_strange_key_is_no_child(
+    store: hepnos.DataStore,
+) -> None:
+    for name in "ab":
+        store.root.create_dataset(name)
+    for engine in store.databases.rings[Kind.DATASET].databases:
+        engine.commit(Commit((), (Put(b"\x00\xff\xfe", bytes(16)), Put(b"\x00a/b", bytes(16)))))
+    assert [each.name for each in store.root.datasets] == ["a", "b"]
+    assert store.root.datasets.last() == store["b"]
+    place = store.databases.place(Kind.DATASET, dataset_key("b"))
+    store.databases.put(Kind.DATASET, place, [dataset_key("b")], [b"damaged"])
+    with pytest.raises(CorruptionError) as told:
+        list(store.root.datasets)
+    assert told.value.facts["key"] == "b"
+
+
+def test_the_products_of_no_container_s_numbers_are_unreadable(store: hepnos.DataStore) -> None:
+    dataset = store.root.create_dataset("z")
+    strange = dataset.uuid.bytes + b"\xff" * 8 + bytes(7) + b"\x05" + b"\xff" * 8 + b"label#int64"
+    store.write(Kind.PRODUCT, strange, bytes(8), "new")
+    assert [(each.finding, each.raw_key) for each in examine(store)] == [("unreadable", strange)]

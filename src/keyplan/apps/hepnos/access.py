@@ -90,5 +90,5 @@ class StoreAccess:
 
     def _remove_range(self, kind: Kind, key_range: KeyRange) -> None:
         ring = self.databases.rings[kind]
-        for number, engine in enumerate(ring.databases):
-            engine.commit(Commit((ring.fence(number),), (DeleteRange(key_range),), ""))
+        for number in range(len(ring.databases)):
+            ring.commit_in(number, Commit((), (DeleteRange(key_range),), ""))

@@ -1,31 +1,25 @@
 """The commands of `keyplan hepnos` that look at a store and keep it in order; cli_files.py has those that load and export."""
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import typer
 
 from keyplan.apps.hepnos.cli_files import export, load_h5, load_parquet, load_root, show_tables
 from keyplan.apps.hepnos.cli_grants import show_grants
-from keyplan.apps.hepnos.cli_jobs import print_leftover, process, rebalance, sweep_store
+from keyplan.apps.hepnos.cli_jobs import check, process, rebalance, sweep_store
 from keyplan.apps.hepnos.cli_store import container_named, opened
 from keyplan.apps.hepnos.datasets import DataSet
-from keyplan.apps.hepnos.examine import Finding, examine
 from keyplan.apps.hepnos.extent import Extent, extents, unevenness
 from keyplan.apps.hepnos.keys import ITEM_BYTES, Kind, dataset_key, split_product
 from keyplan.apps.hepnos.numbered import Numbered, Run, SubRun
 from keyplan.apps.hepnos.products import Container
-from keyplan.apps.hepnos.store import DataStore
-from keyplan.apps.hepnos.sweep import sweep
-from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_grid, print_json, print_text, progress_bar
+from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_grid, print_json, print_text
 from keyplan.errors import InvalidInputError
 
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-
-_FINDINGS_EXIT: Final = 1
-_SWEPT: Final = frozenset({"deleting", "no-dataset"})
 
 PathArgument = Annotated[str, typer.Argument(help="A data set's full name; the root without it.", show_default=False)]
 NumbersArgument = Annotated[
@@ -46,6 +40,7 @@ app.command("export")(export)
 app.command("tables")(show_tables)
 app.command("grants")(show_grants)
 app.command("process")(process)
+app.command("check")(check)
 app.command("rebalance")(rebalance)
 app.command("sweep")(sweep_store)
 
@@ -224,50 +219,3 @@ def _is_dataset_key(key: bytes) -> bool:
         return dataset_key(key[1:].decode()) == key
     except ValueError:
         return False
-
-
-@app.command("check")
-def check(
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    config: ConfigOption = None,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Sweep, too, when something is left over. Nothing brings it back.")
-    ] = False,
-) -> None:
-    """Read every key and tell what is wrong: without parent, data set or container, misplaced, unreadable.
-
-    Writes nothing without --repair, which then does what `sweep` does: it removes what belongs to no data set. What has no
-    parent or no container stays: somebody may make that yet. Exit code 1 when something is wrong that was not removed.
-    """
-    found = removed = 0
-    with opened(store, config) as data:
-        with progress_bar("keys", total=lambda: _keys(data)) as report:
-            for finding in examine(data, progress=report):
-                found += 1
-                removed += finding.finding in _SWEPT
-                _print_finding(finding, as_json=as_json)
-        if repair and removed:
-            for leftover in sweep(data, command=("hepnos", "sweep")):
-                print_leftover(leftover, as_json=as_json, verb="removed")
-        else:
-            removed = 0
-    if found > removed:
-        left = found - removed
-        hint = "" if repair else "; --repair removes what belongs to no data set"
-        typer.echo(f"{left:,} {'thing is' if left == 1 else 'things are'} wrong{hint}.", err=True)
-        raise typer.Exit(_FINDINGS_EXIT)
-    if not as_json:
-        print_text("Nothing is wrong." if not found else "Nothing is wrong any more.")
-
-
-def _keys(data: DataStore) -> int:
-    return sum(extent.keys for extent in extents(data))
-
-
-def _print_finding(finding: Finding, *, as_json: bool) -> None:
-    values: dict[str, Any] = {**finding._asdict(), "raw_key": finding.raw_key.hex()}
-    if as_json:
-        print_json(values)
-    else:
-        print_text(f"{finding.finding}\t{finding.kind}.{finding.database}\t{finding.meaning}\t{values['raw_key']}")

@@ -1,9 +1,10 @@
-"""The commands that work through a store: a function over all events in parallel, the growth of its databases, the sweep."""
+"""The commands that work through a store: a function over all events in parallel, the growth of its databases, check, sweep."""
 
 import sys
+from collections.abc import Iterable
 from contextlib import ExitStack
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
@@ -11,8 +12,11 @@ import typer
 from keyplan.apps.hepnos.cli_store import dataset_named, opened
 from keyplan.apps.hepnos.databases import Address, database_counts, read_counts
 from keyplan.apps.hepnos.datasets import DataSet
+from keyplan.apps.hepnos.examine import Finding, examine
+from keyplan.apps.hepnos.extent import extents
 from keyplan.apps.hepnos.parallel import ParallelProcessor
-from keyplan.apps.hepnos.sweep import Leftover, leftovers, sweep
+from keyplan.apps.hepnos.store import DataStore
+from keyplan.apps.hepnos.sweep import Leftover, is_under_way, leftovers, sweep
 from keyplan.cli import (
     ConfigOption,
     JsonOption,
@@ -28,7 +32,10 @@ from keyplan.cli import (
 from keyplan.errors import InvalidInputError
 from keyplan.ring import rebalance as grow
 
-__all__ = ["print_leftover", "process", "rebalance", "sweep_store"]
+__all__ = ["check", "checked", "process", "rebalance", "sweep_store", "swept"]
+
+_FINDINGS_EXIT: Final = 1
+_SWEPT: Final = frozenset({"deleting", "no-dataset"})
 
 
 def process(
@@ -138,6 +145,53 @@ def rebalance(
             print_text(f"{kind.value}: {done.databases} databases, {done.moved:,} of {done.entries:,} keys moved")
 
 
+def check(
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Sweep, too, when something is left over. Nothing brings it back.")
+    ] = False,
+) -> None:
+    """Read every key and tell what is wrong: without parent, data set or container, misplaced, unreadable.
+
+    Writes nothing without --repair, which then does what `sweep` does: it removes what belongs to no data set, and goes on
+    with a sweep that was interrupted. What has no parent or no container, and what is unreadable, stays: somebody may make or
+    mend that yet. Exit code 1 when something is wrong that was not removed.
+    """
+    with opened(store, config) as data:
+        found, left = checked(data, is_repaired=repair, as_json=as_json)
+    if left:
+        hint = "" if repair else "; --repair removes what belongs to no data set"
+        typer.echo(f"{left:,} {'thing is' if left == 1 else 'things are'} wrong{hint}.", err=True)
+        raise typer.Exit(_FINDINGS_EXIT)
+    if not as_json:
+        print_text("Nothing is wrong." if not found else "Nothing is wrong any more.")
+
+
+def checked(data: DataStore, *, is_repaired: bool, as_json: bool) -> tuple[int, int]:
+    """Print what is wrong, and what was removed of it; return how many things were wrong, and how many still are."""
+    found = removed = 0
+    with progress_bar("keys", total=lambda: sum(extent.keys for extent in extents(data))) as report:
+        for finding in examine(data, progress=report):
+            found += 1
+            removed += finding.finding in _SWEPT
+            _print_finding(finding, as_json=as_json)
+    # Why also then: what a sweep has removed that was interrupted is found by nobody, and its job stands open.
+    if not is_repaired or not (removed or is_under_way(data)):
+        return found, found
+    swept(data, ("hepnos", "sweep"), as_json=as_json)
+    return found, found - removed
+
+
+def _print_finding(finding: Finding, *, as_json: bool) -> None:
+    values: dict[str, Any] = {**finding._asdict(), "raw_key": finding.raw_key.hex()}
+    if as_json:
+        print_json(values)
+    else:
+        print_text(f"{finding.finding}\t{finding.kind}.{finding.database}\t{finding.meaning}\t{values['raw_key']}")
+
+
 def sweep_store(
     context: typer.Context,
     dry_run: Annotated[
@@ -155,29 +209,30 @@ def sweep_store(
 
     In batches, while others load and read. One that was interrupted goes on when it is asked for again.
     """
-    url = store_url_of_option(store, config)
-    command = (*words_of(context), "--store", absolute_url(url))
-    with ExitStack() as stack:
-        data = stack.enter_context(opened(store, config))
+    with opened(store, config) as data:
         if dry_run:
-            found, verb = leftovers(data, has_notes=notes), "would be removed"
+            count = _printed(leftovers(data, has_notes=notes), as_json=as_json, verb="would be removed")
         else:
-            stop = stack.enter_context(stopped_by_signals(lambda: command))
-            shown = stack.enter_context(progress_bar("keys"))
-            found = sweep(data, has_notes=notes, progress=shown.told, stop=stop, command=command)
-            verb = "removed"
-        count = 0
-        for leftover in found:
-            count += 1
-            print_leftover(leftover, as_json=as_json, verb=verb)
+            count = swept(data, words_of(context), has_notes=notes, as_json=as_json)
     if not count and not as_json:
         print_text("Nothing is left over.")
 
 
-def print_leftover(leftover: Leftover, *, as_json: bool, verb: str) -> None:
-    """Print what was removed, or would be."""
-    if as_json:
-        print_json(leftover._asdict())
-    else:
-        keys = "1 key" if leftover.keys == 1 else f"{leftover.keys:,} keys"
-        print_text(f"{leftover.what}\t{leftover.name}\t{keys} {verb}")
+def swept(data: DataStore, words: tuple[str, ...], *, as_json: bool, has_notes: bool = False) -> int:
+    """Sweep a store, and print and count what is removed. `words` are the command that goes on with it, without the store."""
+    command = (*words, "--store", absolute_url(data.address.url))
+    with stopped_by_signals(lambda: command) as stop, progress_bar("keys") as shown:
+        found = sweep(data, has_notes=has_notes, progress=shown.told, stop=stop, command=command)
+        return _printed(found, as_json=as_json, verb="removed")
+
+
+def _printed(found: Iterable[Leftover], *, as_json: bool, verb: str) -> int:
+    """Print what was removed, or would be; return how many things it is."""
+    count = 0
+    for count, leftover in enumerate(found, start=1):  # noqa: B007  # Why: how many there were is returned.
+        if as_json:
+            print_json(leftover._asdict())
+        else:
+            keys = "1 key" if leftover.keys == 1 else f"{leftover.keys:,} keys"
+            print_text(f"{leftover.what}\t{leftover.name}\t{keys} {verb}")
+    return count

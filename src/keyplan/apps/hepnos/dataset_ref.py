@@ -111,10 +111,10 @@ class DataSetRef(Container):
         return f"<DataSet {self.name_path or 'root'}>"
 
 
-def uuid_of(raw: bytes) -> UUID:
-    """Return the UUID that a data set's value is, also while it is deleted. Raises CorruptionError."""
+def uuid_of(raw: bytes, path: str) -> UUID:
+    """Return the UUID that a data set's value is, also of one that is deleted. Raises CorruptionError, which has `path`."""
     if len(raw) != 16 and not is_deleting(raw):
-        raise CorruptionError(table="datasets", problem=f"a data set's UUID has 16 bytes, not {len(raw)}")
+        raise CorruptionError(table="datasets", key=path, problem=f"its UUID has 16 bytes, not {len(raw)}")
     return UUID(bytes=raw[:16])
 
 

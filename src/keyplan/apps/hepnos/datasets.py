@@ -12,7 +12,7 @@ from keyplan.apps.hepnos.bulk import Created, create_items
 from keyplan.apps.hepnos.dataset_ref import DELETING, DataSetRef, is_deleting, uuid_of
 from keyplan.apps.hepnos.errors import DeletedError, InvalidNameError, MissingError
 from keyplan.apps.hepnos.event_set import EventSet
-from keyplan.apps.hepnos.keys import Kind, dataset_key, dataset_range
+from keyplan.apps.hepnos.keys import Kind, dataset_key, dataset_range, path_of_key
 from keyplan.apps.hepnos.labels import load_by_label, load_table
 from keyplan.apps.hepnos.numbered import Numbers, Run
 from keyplan.apps.hepnos.open_store import OpenStore
@@ -70,7 +70,7 @@ class DataSet(DataSetRef):
         whole = f"{self.name_path}/{below}" if self.name_path else below
         raw = self.datastore.raw_value(Kind.DATASET, dataset_key(whole))
         self._require_unless_root()  # Why afterwards: what was found before is of it, if it is still there.
-        return None if raw is None else DataSet(self.datastore, whole, uuid_of(raw))
+        return None if raw is None else DataSet(self.datastore, whole, uuid_of(raw, whole))
 
     def _require_unless_root(self) -> None:
         if not self.is_root:
@@ -232,13 +232,14 @@ class DataSets:
 
     def _found(self, store: OpenStore, key_range: KeyRange, *, reverse: bool, limit: int | None) -> Iterator[DataSet]:
         parent = self.parent.path
-        size = len(dataset_range(parent).start)
         with store.databases.rings[Kind.DATASET].snapshot() as snapshot:
             if not self.parent.is_root and not self.has_deleted:
                 self.parent.require()  # Why now: what the snapshot shows is of it, if it is still there.
-            for key, value in islice(snapshot.pairs(key_range, reverse=reverse), limit):
-                name = key[size:].decode()
-                yield DataSet(store, f"{parent}/{name}" if parent else name, uuid_of(value))
+            named = ((path_of_key(key), value) for key, value in snapshot.pairs(key_range, reverse=reverse))
+            # Why not others: a key that the layout does not explain is no child; `check` tells of it.
+            found = ((path, value) for path, value in named if path is not None and path.rpartition("/")[0] == parent)
+            for path, value in islice(found, limit):
+                yield DataSet(store, path, uuid_of(value, path))
 
 
 def _stripped(path: str) -> str:
@@ -267,7 +268,7 @@ def made_dataset(store: OpenStore, path: str, *, parent: DataSetRef | None = Non
     if is_deleting(stored):
         problem = "its deletion is not finished: delete it again, or run `keyplan hepnos sweep`"
         raise DeletedError(table="datasets", key=path, problem=problem)
-    return DataSet(store, path, uuid_of(stored))
+    return DataSet(store, path, uuid_of(stored, path))
 
 
 def _make(store: OpenStore, raw_key: bytes, parent: DataSetRef | None) -> None:
@@ -290,7 +291,7 @@ def _make(store: OpenStore, raw_key: bytes, parent: DataSetRef | None) -> None:
         try:
             parent.require()
         except DeletedError:
-            databases.remove(Kind.DATASET, raw_key, value=uuid)
+            Backoff().until_committed(partial(databases.remove, Kind.DATASET, raw_key, value=uuid))
             raise
 
 

@@ -8,7 +8,7 @@ told, whatever process has it: a UUID is made once, and a data set that is made 
 stay, 46 bytes each.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, groupby
 from typing import Final, TypeVar
@@ -120,12 +120,12 @@ class FencedDatabase(WrappedEngine):
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
         return load_by_commits(self, entries)  # Why by commits: they are fenced.
 
-    def removing(self, uuid: bytes, fence: Guard, keys_max: int) -> Iterator[int]:
+    def removing(self, uuid: bytes, keys_max: int, commit: Callable[[Commit], None]) -> Iterator[int]:
         """Remove what has a UUID, so many keys in a commit; yield how many they were. Nobody writes any from the beginning on.
 
-        `fence` guards each commit.
+        `commit` is that of the ring, which guards each by its description.
         """
-        self.inner.commit(Commit((fence,), (Put(deleted_key(uuid), b""),), ""))
+        commit(Commit((), (Put(deleted_key(uuid), b""),), ""))
         rest = KeyRange.of_prefix(uuid)
         while True:
             with self.inner.snapshot() as snapshot:
@@ -133,7 +133,7 @@ class FencedDatabase(WrappedEngine):
             if not keys:
                 return
             part = KeyRange(keys[0], keys[-1] + b"\x00")
-            self.inner.commit(Commit((fence,), (DeleteRange(part),), ""))
+            commit(Commit((), (DeleteRange(part),), ""))
             rest = KeyRange(keys[-1] + b"\x00", rest.end)
             yield len(keys)
 

@@ -70,7 +70,7 @@ class _Examination:
                     yield Finding("unreadable", "datasets", database, key, "no data set's key")
                     continue
                 try:
-                    uuid = uuid_of(value).bytes
+                    uuid = uuid_of(value, path).bytes
                     self._paths[uuid] = path
                     if is_deleting(value):
                         self._deleting.add(uuid)
@@ -113,7 +113,7 @@ class _Examination:
             before: bytes | None = None
             wrong: list[str] = []
             for key in self._counted(snapshot):
-                if split_product(key) is None:
+                if split_product(key) is None or not _is_item(key[16:40]):
                     yield Finding("unreadable", "products", database, key, "no key of a product")
                     continue
                 if key[:40] != before:
@@ -156,6 +156,11 @@ class _Examination:
     def _meaning(self, key: bytes) -> str:
         dataset = self._paths.get(key[:16]) or str(UUID(bytes=key[:16]))
         return " ".join([dataset, *map(str, _numbers(key[16:40]))])
+
+
+def _is_item(raw: bytes) -> bool:
+    """Whether the three numbers are those of a container: behind one that is none there is none."""
+    return raw[8 * len(_numbers(raw)) :].count(b"\xff") == len(raw) - 8 * len(_numbers(raw))
 
 
 def _numbers(raw: bytes) -> tuple[int, ...]:

@@ -36,6 +36,7 @@ __all__ = [
     "dataset_key",
     "dataset_range",
     "event_numbers",
+    "is_key",
     "is_label",
     "number_key",
     "number_range",
@@ -212,6 +213,11 @@ def product_range(item: bytes, label: str | None = None, *, is_prefix: bool = Fa
     suffix = product_suffix(label, _ANY_TYPE)
     # Why: behind the label come a "#" and the type; the labels that begin with this one go on before the "#".
     return KeyRange.of_prefix(item + suffix[: -len(_ANY_TYPE) - is_prefix])
+
+
+def is_key(kind: Kind, raw_key: bytes) -> bool:
+    """Whether a raw key is one of a kind's layout."""
+    return _KEYS[kind].decode(raw_key) is not None
 
 
 def split_product(raw_key: bytes) -> ProductKey | None:

@@ -9,6 +9,7 @@ a UUID, and has no record afterwards, is of a data set that is gone; each databa
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
@@ -19,18 +20,19 @@ from keyplan.apps.hepnos.dataset_ref import is_deleting, uuid_of
 from keyplan.apps.hepnos.datasets import DataSet
 from keyplan.apps.hepnos.deletions import FencedDatabase
 from keyplan.apps.hepnos.errors import DeletedError
-from keyplan.apps.hepnos.keys import ITEM_BYTES, Kind, path_of_key, product_suffix
+from keyplan.apps.hepnos.keys import ITEM_BYTES, Kind, is_key, path_of_key, product_suffix
 from keyplan.apps.hepnos.table_notes import note_id, noted_tables
 from keyplan.engine import ALL_KEYS, Engine, KeyRange, PrefixedEngine, Snapshot
 from keyplan.errors import CommitConflictError, CorruptionError, InvalidInputError, TargetTakenError
 from keyplan.jobs import Job, Progress, Stop, StopCheck, Teller, begun, look
 from keyplan.maintenance import ApplicationJob, ApplicationJobs
 from keyplan.ring import OWN_PREFIX, OWN_RANGE
+from keyplan.store import Backoff
 
 if TYPE_CHECKING:  # Why: for its type alone.
     from keyplan.apps.hepnos.store import DataStore
 
-__all__ = ["Leftover", "leftovers", "sweep"]
+__all__ = ["Leftover", "is_under_way", "leftovers", "sweep"]
 
 _JOB: Final = b"hepnos.sweep"
 _UUID_BYTES: Final = 16
@@ -49,7 +51,7 @@ class Leftover(NamedTuple):
 
 
 class _Found(NamedTuple):
-    deletions: dict[str, UUID]
+    deletions: list[tuple[str, UUID]]
     orphans: list[UUID]
 
 
@@ -57,7 +59,7 @@ def leftovers(store: "DataStore", *, has_notes: bool = False) -> Iterator[Leftov
     """Yield what `sweep` would remove. Writes nothing."""
     _refuse_server(store)
     found = _look(store.databases)
-    for path, uuid in found.deletions.items():
+    for path, uuid in found.deletions:
         yield Leftover("deletion", path, _count(store.databases, uuid))
     for uuid in found.orphans:
         yield Leftover("orphan", str(uuid), _count(store.databases, uuid))
@@ -87,6 +89,15 @@ def sweep(
     return run.carry_out(has_notes=has_notes)
 
 
+def is_under_way(store: "DataStore") -> bool:
+    """Whether a sweep has begun and not ended: somebody goes on with it, or it was interrupted and waits for that."""
+    if store.address.is_server:
+        return False
+    engine, jobs = _job_engine(store.databases), ApplicationJobs.bound().table("jobs")
+    with engine.snapshot() as snapshot:
+        return look(snapshot, jobs.keys.encode(_JOB), jobs.form).record is not None
+
+
 class _Sweep:
     def __init__(self, store: "DataStore", stops: StopCheck, told: Teller, command: Sequence[str]) -> None:
         self._store = store
@@ -100,7 +111,7 @@ class _Sweep:
         found = _look(self._databases)
         job = self._begun()
         self._put_back(job)
-        for path, uuid in found.deletions.items():
+        for path, uuid in found.deletions:
             keys = self._empty(job, uuid)
             DataSet(self._store, path, uuid).delete()
             yield Leftover("deletion", path, keys)
@@ -129,7 +140,7 @@ class _Sweep:
             ring = self._databases.rings[kind]
             for number, database in enumerate(ring.databases):
                 assert isinstance(database, FencedDatabase)
-                for keys in database.removing(uuid.bytes, ring.fence(number), _BATCH_KEYS):
+                for keys in database.removing(uuid.bytes, _BATCH_KEYS, partial(ring.commit_in, number)):
                     removed += keys
                     self._done += keys
                     job.tell("removing", self._done)
@@ -152,7 +163,8 @@ class _Sweep:
             facts = {"note": raw_key.hex(), "value": value.hex(), "suffix": suffix.hex()}
             facts |= {"dataset": dataset.path, "uuid": dataset.uuid.hex}
             job.commit(record=msgspec.structs.replace(job.record, facts=facts))
-            self._store.remove(Kind.PRODUCT, raw_key)
+            # Why of this value: what is put back afterwards is what was removed.
+            Backoff().until_committed(partial(self._databases.remove, Kind.PRODUCT, raw_key, value=value))
             if not self._put_back(job):
                 yield Leftover("note", f"{dataset.path} {label}", 1)
 
@@ -205,9 +217,9 @@ def _look(databases: Databases) -> _Found:
     for kind in _CONTENTS:
         for number in range(len(databases.rings[kind].databases)):
             with databases.snapshot(kind, number) as snapshot:
-                held.update(_uuids_in(snapshot))
+                held.update(_uuids_in(kind, snapshot))
     live: set[bytes] = set()
-    deletions: dict[str, UUID] = {}
+    deletions: list[tuple[str, UUID]] = []
     for number in range(len(databases.rings[Kind.DATASET].databases)):
         with databases.snapshot(Kind.DATASET, number) as snapshot:
             for key, value in snapshot.pairs(ALL_KEYS):
@@ -216,32 +228,35 @@ def _look(databases: Databases) -> _Found:
                 path, uuid = _record(key, value)
                 live.add(uuid.bytes)
                 if is_deleting(value):
-                    deletions[path] = uuid
+                    deletions.append((path, uuid))
     return _Found(deletions, [UUID(bytes=uuid) for uuid in sorted(held - live)])
 
 
 def _record(key: bytes, value: bytes) -> tuple[str, UUID]:
     path = path_of_key(key)
     try:
-        uuid = uuid_of(value)
+        uuid = uuid_of(value, path or key.hex())
     except CorruptionError as error:
         problem = f"the record of a data set cannot be read ({path or key.hex()}); restore it, or remove it, first"
         raise InvalidInputError(source="sweep", problem=problem) from error
     return path or key.hex(), uuid
 
 
-def _uuids_in(snapshot: Snapshot) -> Iterator[bytes]:
-    """Yield the UUIDs that keys begin with, each once: from one to the next is a leap, whatever lies between."""
+def _uuids_in(kind: Kind, snapshot: Snapshot) -> Iterator[bytes]:
+    """Yield the UUIDs that keys of a kind begin with, each once: from one to the next is a leap, whatever lies between.
+
+    Why of the kind: what no layout explains is nobody's to remove.
+    """
     start = b""
     while True:
         key = next(snapshot.keys(KeyRange(start, None), limit=1), None)
         if key is None:
             return
         stretch = OWN_RANGE if key.startswith(OWN_PREFIX) else KeyRange.of_prefix(key[:_UUID_BYTES])
-        if stretch is not OWN_RANGE and len(key) >= _UUID_BYTES:
-            yield key[:_UUID_BYTES]
         if len(key) < _UUID_BYTES:
             stretch = KeyRange.of_key(key)  # Why only this: it is no key of anything, and what begins with it may be.
+        elif stretch is not OWN_RANGE and any(is_key(kind, each) for each in snapshot.keys(stretch)):
+            yield key[:_UUID_BYTES]
         if stretch.end is None:
             return
         start = stretch.end
