@@ -1,11 +1,13 @@
 """Stores in the C++ program's key form, by keys that it was seen to write: read, decoded, brought over."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from keyplan.apps import hepnos
+from keyplan.apps.hepnos.databases import Databases
 from keyplan.engine import Commit, Engine, MemoryEngine, Put, WrappedEngine
 from keyplan.errors import AlreadyExistsError, EngineError, InvalidInputError
 from keyplan.layout import Kind as MeaningKind
@@ -102,3 +104,56 @@ def test_a_migration_that_was_interrupted_is_finished_by_the_next(
 def test_all_five_kinds_are_needed() -> None:
     with pytest.raises(InvalidInputError):
         hepnos.CxxStore({"datasets": []})
+
+
+def test_a_product_that_was_changed_since_stays(cxx: hepnos.CxxStore, store: hepnos.DataStore) -> None:
+    cxx.migrate(store)
+    event = store["aaa/bbb"].runs[300].subruns[2].events[5]
+    event.store("text", "newer", type=hepnos.CXX_STRING)
+    with pytest.raises(AlreadyExistsError, match="something else"):
+        cxx.migrate(store)
+    assert event.load("text", hepnos.CXX_STRING) == "newer"
+
+
+def test_a_data_set_that_somebody_makes_meanwhile_keeps_its_uuid(
+    cxx: hepnos.CxxStore, store: hepnos.DataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = Databases.put
+
+    def put_late(databases: Databases, *arguments: Any, **options: Any) -> int:
+        monkeypatch.undo()
+        store.root.ensure("aaa/bbb").create_run(7)  # between the look and the first write
+        return put(databases, *arguments, **options)
+
+    monkeypatch.setattr(Databases, "put", put_late)
+    with pytest.raises(AlreadyExistsError, match="aaa"):
+        cxx.migrate(store)
+    assert [run.number for run in store["aaa/bbb"].runs] == [7]
+
+
+def test_a_data_set_that_was_deleted_here_is_refused_before_anything_is_written(
+    cxx: hepnos.CxxStore, store: hepnos.DataStore
+) -> None:
+    """Its UUID is made of its name: nothing that has it is written any more."""
+    cxx.migrate(store)
+    store["aaa"].delete()
+    with pytest.raises(hepnos.DeletedError, match="another store"):
+        cxx.migrate(store)
+    assert list(store.root.datasets) == []
+
+
+def test_a_key_that_stands_in_two_databases_is_brought_over_once(store: hepnos.DataStore) -> None:
+    engines = {kind: [MemoryEngine(), MemoryEngine()] for kind in DATABASES}
+
+    def put(kind: str, number: int, key: bytes, value: bytes) -> None:
+        engines[kind][number].commit(Commit((), (Put(key, value),)))
+
+    for at in range(2):
+        put("datasets", at, b"\x01aaa", AAA)
+        put("runs", at, AAA + number(1) + NOTHING * 2, b"")
+        put("products", at, AAA + number(1) + NOTHING * 2 + b"cal#calib", b"\x01")
+    cxx = hepnos.CxxStore(engines)
+    assert cxx.migrate(store) == hepnos.Migrated(1, 1, 0, 0, 1, unknown=0)
+    put("products", 1, AAA + number(1) + NOTHING * 2 + b"cal#calib", b"\x02")
+    with pytest.raises(InvalidInputError, match="two databases have other values"):
+        cxx.migrate(store)
