@@ -4,13 +4,17 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from time import sleep
 
 import numpy as np
 import pytest
 
 from keyplan.apps import hepnos
+from keyplan.apps.hepnos import parallel, pieces
+from keyplan.apps.hepnos.databases import Address
 from keyplan.errors import InvalidInputError, UnsupportedByEngineError
 from tests.apps.hepnos import work
 
@@ -148,3 +152,58 @@ def test_a_function_that_no_process_can_be_given_is_told_before_one_is_started(o
     dataset.create_items([1], [1], [1])
     with pytest.raises(InvalidInputError, match="cannot be handed to another process"):
         hepnos.ParallelProcessor(store).process(dataset, lambda _event: None)
+
+
+def test_a_damaged_product_of_a_batch_is_named_with_its_event(open_store: Opened) -> None:
+    store = open_store()
+    dataset = filled(store, 3)
+    for event in dataset.events():
+        event.store("a", event.number, type="int64")
+    store.write(hepnos.Kind.PRODUCT, event.product_id("a", "int64").raw, b"short", "overwrite")
+    with ThreadPoolExecutor(1) as executor, pytest.raises(hepnos.ProcessingError) as caught:
+        hepnos.ParallelProcessor(store, executor=executor, preload=[("a", "int64")], vectorised=True).process(
+            dataset, work.rows_of
+        )
+    assert (caught.value.facts["event"], caught.value.facts["error"]) == (2, "CorruptionError")
+    assert "a#int64" in str(caught.value.__cause__)
+
+
+def test_a_worker_has_a_store_for_each_caller_and_opens_it_once(
+    open_store: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two tokens at one address are two callers."""
+    store = open_store()
+    dataset = filled(store, 1)
+    opened: list[Address] = []
+
+    def open_slowly(address: Address) -> hepnos.DataStore:
+        opened.append(address)
+        sleep(0.05)  # Why: so that the other threads come meanwhile.
+        return store
+
+    monkeypatch.setattr(pieces, "open_at", open_slowly)
+    monkeypatch.setattr(pieces, "_stores", {})
+
+    def done(token: str) -> pieces.Done:
+        address = replace(store.address, token=token)
+        job = pieces.Job(
+            token, address, dataset.path, dataset.uuid, (), is_vectorised=False, function=repr, keeps_results=False
+        )
+        return pieces.work(job, next(pieces.pieces_of(dataset, 10)))
+
+    with ThreadPoolExecutor(4) as executor:
+        assert [each.events for each in executor.map(done, ["one", "two"] * 4)] == [1] * 8
+    assert sorted(str(address.token) for address in opened) == ["one", "two"]
+
+
+@pytest.mark.slow
+def test_an_event_that_ends_each_worker_ends_the_run_and_the_others_are_done(
+    open_store: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "_LOSSES_MAX", 2)
+    dataset = filled(open_store(), 3)
+    processor = hepnos.ParallelProcessor(dataset.datastore, workers=1, piece_events=1, on_worker_loss="redo")
+    seen: list[int] = []
+    with pytest.raises(BrokenProcessPool):
+        seen.extend(processor.map(dataset, work.die_at_one))
+    assert set(seen) <= {0, 2}

@@ -5,15 +5,23 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Barrier
+from time import sleep
 from typing import Any
 
 import numpy as np
 import pytest
 
 from keyplan.apps import hepnos
-from keyplan.errors import InvalidInputError
+from keyplan.apps.hepnos.pieces import Done, Piece
+from keyplan.apps.hepnos.ranks import through_ranks
+from keyplan.errors import EngineError, InvalidInputError, KeyplanError, StoppedError
 
 _RANKS = 3
 _EVENTS = 1_000
@@ -104,3 +112,114 @@ def test_the_executor_of_mpi4py_runs_the_workers(ranks: list[Any]) -> None:
 def test_workers_are_given_in_one_way(store: hepnos.DataStore) -> None:
     with pytest.raises(InvalidInputError, match="one of executor, client and comm"):
         hepnos.ParallelProcessor(store, client=object(), executor=object())  # type: ignore[arg-type]  # refused unseen
+
+
+# ---- ranks that are threads of this process -------------------------------------------------------------------------------
+
+
+class Group:
+    """What the threads of a job share."""
+
+    def __init__(self, size: int) -> None:
+        self.inboxes = [SimpleQueue[Any]() for _ in range(size)]
+        self.given: list[Any] = [None] * size
+        self.barrier = Barrier(size)
+
+
+class ThreadRank:
+    """A communicator whose ranks are threads: messages are handed over as they are."""
+
+    def __init__(self, group: Group, rank: int) -> None:
+        self.group = group
+        self.rank = rank
+
+    def Get_rank(self) -> int:  # noqa: N802  # MPI's names
+        return self.rank
+
+    def Get_size(self) -> int:  # noqa: N802
+        return len(self.group.inboxes)
+
+    def Dup(self) -> "ThreadRank":  # noqa: N802
+        return self
+
+    def Free(self) -> None:  # noqa: N802
+        return
+
+    def allgather(self, sendobj: Any) -> list[Any]:
+        self.group.given[self.rank] = sendobj
+        self.group.barrier.wait(_RANK_SECONDS_MAX)
+        given = list(self.group.given)
+        self.group.barrier.wait(_RANK_SECONDS_MAX)
+        return given
+
+    def send(self, obj: Any, dest: int) -> None:
+        self.group.inboxes[dest].put(obj)
+
+    def recv(self) -> Any:
+        return self.group.inboxes[self.rank].get(timeout=_RANK_SECONDS_MAX)
+
+    def iprobe(self) -> bool:
+        return not self.group.inboxes[self.rank].empty()
+
+
+_RANK_SECONDS_MAX = 20
+_PIECES = [Piece(0, bytes([number]), bytes([number + 1])) for number in range(40)]
+
+
+def seen_by_threads(
+    work: Callable[[int, Piece], Done], pieces: Callable[[], Iterator[Piece]] = lambda: iter(_PIECES), lets_go: int = -1
+) -> list[Any]:
+    """Run three ranks; return how many pieces each was given, or the error that it was told. One may let go of its pieces."""
+
+    def run(rank: ThreadRank) -> Any:
+        done = through_ranks(rank, pieces, partial(work, rank.rank))
+        try:
+            if rank.rank == lets_go:
+                next(done)
+                return done.close()
+            return sum(1 for _ in done)
+        except (KeyplanError, MemoryError) as error:
+            return error
+
+    group = Group(3)
+    with ThreadPoolExecutor(3) as executor:
+        return list(executor.map(run, [ThreadRank(group, rank) for rank in range(3)]))
+
+
+def worked(_rank: int, _piece: Piece) -> Done:
+    sleep(0.001)  # Why: so that each rank is given some.
+    return Done(1, "", [])
+
+
+def test_every_piece_is_given_to_one_rank() -> None:
+    assert sum(seen_by_threads(worked)) == len(_PIECES)
+
+
+def test_all_ranks_are_told_when_the_pieces_cannot_be_listed_to_their_end() -> None:
+    def broken() -> Iterator[Piece]:
+        yield from _PIECES[:5]
+        raise EngineError(engine="test", problem="the store is gone")
+
+    for told in seen_by_threads(worked, broken):
+        assert isinstance(told, EngineError)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_all_ranks_are_told_when_one_ends_with_an_error_of_another_kind(rank: int) -> None:
+    def fails(own: int, piece: Piece) -> Done:
+        if own == rank:
+            raise MemoryError
+        return worked(own, piece)
+
+    told = seen_by_threads(fails)
+    assert isinstance(told.pop(rank), MemoryError)
+    for other in told:
+        assert isinstance(other, StoppedError)
+        assert f"rank {rank} has ended with MemoryError" in str(other)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_all_ranks_are_told_when_one_lets_go_of_its_events(rank: int) -> None:
+    told = seen_by_threads(worked, lets_go=rank)
+    assert told.pop(rank) is None
+    assert [type(other) for other in told] == [StoppedError] * 2

@@ -5,7 +5,17 @@ from pathlib import Path
 
 from keyplan.apps import hepnos
 
-__all__ = ["die_once", "fail_at_seven", "number_of", "numbers_of", "preloaded", "rows_of", "slices_of", "slowly"]
+__all__ = [
+    "die_at_one",
+    "die_once",
+    "fail_at_seven",
+    "number_of",
+    "numbers_of",
+    "preloaded",
+    "rows_of",
+    "slices_of",
+    "slowly",
+]
 
 
 def number_of(event: hepnos.Event) -> int:
@@ -51,5 +61,12 @@ def die_once(event: hepnos.Event) -> int:
     marker = Path(os.environ["HEPNOS_TEST_MARKER"])
     if event.number == 100 and not marker.exists():
         marker.touch()
+        os._exit(9)
+    return event.number
+
+
+def die_at_one(event: hepnos.Event) -> int:
+    """End the process whenever event 1 comes."""
+    if event.number == 1:
         os._exit(9)
     return event.number

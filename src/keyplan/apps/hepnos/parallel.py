@@ -6,6 +6,7 @@ worker in another process opens the store again, by its address, once.
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
+from contextlib import closing
 from functools import partial, reduce
 from itertools import chain, islice
 from multiprocessing import get_context
@@ -23,6 +24,10 @@ __all__ = ["ParallelProcessor", "Processed"]
 
 _PIECES_AHEAD: Final = 2
 """Pieces that wait for each worker. Why: one to work on and one to begin at once; more would make the end uneven."""
+
+
+_LOSSES_MAX: Final = 3
+"""Why: an event whose work ends its process would end one after the other, without end."""
 
 
 class Processed(NamedTuple):
@@ -45,7 +50,8 @@ class ParallelProcessor:
     to the function as its second argument, a source for `load`. `vectorised`: the function is given an EventBatch instead.
 
     When a worker dies, `on_worker_loss="raise"` ends the run with the executor's error; "redo" hands the pieces that were not
-    finished out again, so that their events may be seen twice, where the executor is the processor's own.
+    finished out again behind the others, so that their events may be seen twice, where the executor is the processor's own.
+    It ends so, too, when workers have died three times and nothing was finished in between.
     """
 
     def __init__(
@@ -132,14 +138,20 @@ class ParallelProcessor:
 
     def _through_processes(self, job: Job, pieces: Iterator[Piece]) -> Generator[Done, None, None]:
         _check_function(job.function)
-        unfinished = _Unfinished()
+        unfinished, losses = _Unfinished(), 0
         while True:
             # Why spawned: a fork would take open LMDB files, and other threads' locks, with it.
-            with ProcessPoolExecutor(self._workers, mp_context=get_context("spawn")) as executor:
+            with (
+                ProcessPoolExecutor(self._workers, mp_context=get_context("spawn")) as executor,
+                closing(self._through(executor, job, pieces, unfinished)) as finished,
+            ):
                 try:
-                    yield from self._through(executor, job, pieces, unfinished)
+                    for done in finished:
+                        losses = 0
+                        yield done
                 except BrokenExecutor:
-                    if not self._is_redone:
+                    losses += 1
+                    if not self._is_redone or losses == _LOSSES_MAX:
                         raise
                 else:
                     return
@@ -151,7 +163,8 @@ class ParallelProcessor:
         try:
             while True:
                 while len(running) < self._workers * _PIECES_AHEAD:
-                    piece = unfinished.pop() or next(pieces, None)
+                    # Why the others first: one of these may be what ends a worker.
+                    piece = next(pieces, None) or unfinished.pop()
                     if piece is None:
                         break
                     unfinished.add(piece)

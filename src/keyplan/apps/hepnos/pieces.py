@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, repeat
-from threading import current_thread
+from threading import Lock, current_thread
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -23,6 +23,7 @@ from keyplan.apps.hepnos.prefetch import PreloadedProducts
 from keyplan.apps.hepnos.store import open_at
 from keyplan.apps.hepnos.types import ProductType, product_type
 from keyplan.engine import KeyRange
+from keyplan.errors import CorruptionError
 
 __all__ = ["Done", "EventBatch", "Job", "Piece", "known_here", "pieces_of", "work"]
 
@@ -101,8 +102,12 @@ def _some_pieces(store: OpenStore, target: int, key_range: KeyRange, events_max:
 
 # ---- in a worker ----------------------------------------------------------------------------------------------------------
 
-_stores: Final[dict[tuple[int, str], OpenStore]] = {}
+_stores: Final[dict[tuple[int, str | Address], OpenStore]] = {}
 """The stores of this process: by the token of a run for the one that runs it, by address for its workers."""
+
+
+_opening: Final = Lock()
+"""Why: a worker of several threads opens the store once."""
 
 
 @contextmanager
@@ -121,10 +126,12 @@ def _store_of(job: Job) -> OpenStore:
     own = _stores.get((os.getpid(), job.token))
     if own is not None:
         return own
-    key = (os.getpid(), repr(job.address))
-    if key not in _stores:
-        _stores[key] = open_at(job.address)
-    return _stores[key]
+    # Why the address itself: another token is another caller, and an address shows none.
+    key = (os.getpid(), job.address)
+    with _opening:
+        if key not in _stores:
+            _stores[key] = open_at(job.address)
+        return _stores[key]
 
 
 def work(job: Job, piece: Piece) -> Done:
@@ -160,12 +167,23 @@ def _vectorised(job: Job, dataset: DataSet, keys: list[bytes], products: Preload
     columns: dict[tuple[str, str], list[Any]] = {}
     for label, kind in job.preload:
         raws = products.raw_products(keys, product_suffix(label, kind.name))
-        columns[label, kind.name] = kind.decode_many(raws)
+        try:
+            columns[label, kind.name] = kind.decode_many(raws)
+        except CorruptionError:
+            _name_damaged(dataset, keys, label, kind)
+            raise
     if not keys:
         return []
     batch = EventBatch(dataset, key_numbers(b"".join(keys), EVENT_COLUMNS), columns)
     with _naming(Event(dataset, next(event_numbers(keys[:1])), keys[0])):
         return [job.function(batch)]
+
+
+def _name_damaged(dataset: DataSet, keys: list[bytes], label: str, kind: ProductType) -> None:
+    """Raise ProcessingError for the first event whose product is damaged. Why again: of many, nothing says which."""
+    for event in map(Event, repeat(dataset), event_numbers(keys), keys):
+        with _naming(event):
+            event.load(label, kind)
 
 
 class _naming:  # noqa: N801  # Why: it reads as a statement.

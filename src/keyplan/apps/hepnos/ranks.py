@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final, Protocol, Self
 
 from keyplan.apps.hepnos.pieces import Done, Piece
-from keyplan.errors import InvalidInputError, KeyplanError
+from keyplan.errors import InvalidInputError, KeyplanError, StoppedError
 
 __all__ = ["Communicator", "agree", "through_ranks"]
 
@@ -44,33 +44,36 @@ def through_ranks(
 ) -> Generator[Done, None, None]:
     """Yield what this rank has done, until all pieces are done by some rank. For all ranks together.
 
-    When a rank fails, no more pieces are handed out, and all ranks raise: it its own error, the others the first of those.
+    When a rank fails, no more pieces are handed out, and all ranks raise: it its own error, the others the first of those; so
+    they do, StoppedError, when it has ended otherwise, or let go of the generator before its end.
     """
     # Why a communicator of its own: the caller's messages must not be taken for requests.
     own = comm.Dup()
     try:
         turn = _Root(own, pieces()) if own.Get_rank() == _ROOT else _Rank(own)
-        error: KeyplanError | None = None
+        told: KeyplanError | None = None
         worker = f"rank {own.Get_rank()}"
         try:
             while (piece := turn.next_piece()) is not None:
-                try:
-                    done = work(piece)
-                except KeyplanError as failure:
-                    error = failure
-                    break
-                yield done._replace(worker=worker)
+                yield work(piece)._replace(worker=worker)
+        except BaseException as error:  # Why all: others wait for this rank, and take what it has left for done.
+            told = _told(error, worker)
+            raise
         finally:
-            # Why also when the caller has let go of the generator: others wait for this rank.
             turn.stop()
-            errors = own.allgather(error)
-        if error is not None:
-            raise error
+            errors = own.allgather(told)
         for other in errors:
             if other is not None:
                 raise other
     finally:
         own.Free()
+
+
+def _told(error: BaseException, worker: str) -> KeyplanError:
+    if isinstance(error, KeyplanError):
+        return error
+    how = "let go of its events" if isinstance(error, GeneratorExit) else f"ended with {type(error).__name__}"
+    return StoppedError(problem=f"{worker} has {how} before all were done")
 
 
 class _Root:
@@ -100,9 +103,13 @@ class _Root:
         rank, has_failed = self._comm.recv()
         if has_failed:
             self._pieces = iter(())
-        piece = next(self._pieces, None)
-        self._waiting -= piece is None
-        self._comm.send(piece, dest=rank)
+        piece: Piece | None = None
+        try:
+            piece = next(self._pieces, None)
+        finally:
+            # Why also when the next cannot be read: who has asked waits for an answer.
+            self._waiting -= piece is None
+            self._comm.send(piece, dest=rank)
 
 
 class _Rank:
