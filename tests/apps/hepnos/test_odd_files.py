@@ -3,9 +3,11 @@
 import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import awkward as ak
 import h5py
 import numpy as np
 import pyarrow as pa
@@ -120,6 +122,18 @@ def damaged_root(folder: Path) -> Path:
     return flipped(path, at + 200)
 
 
+def damaged_root_text(folder: Path) -> Path:
+    """Of a branch of objects uproot knows the type from its bytes alone."""
+    path = folder / "text.root"
+    with uproot.recreate(path, compression=uproot.ZLIB(9)) as file:
+        tree = file.mktree("Events", {**dict.fromkeys(EVENTS, np.int64), "text": "string"})
+        numbers = dict.fromkeys(EVENTS, np.arange(500))
+        tree.extend({**numbers, "text": ak.Array([sha256(b"%d" % number).hexdigest() for number in range(500)])})
+    with uproot.open(path) as file:
+        at = int(file["Events"]["text"].member("fBasketSeek")[0])
+    return flipped(path, at + 2_000)
+
+
 def damaged_parquet(folder: Path) -> Path:
     path = folder / "events.parquet"
     pq.write_table(pa.table({**EVENTS, "x": [1.0, 2.0]}), path)
@@ -137,11 +151,12 @@ Load = Callable[[hepnos.DataSet, Path], object]
 LOADERS: list[tuple[Load, Callable[[Path], Path]]] = [
     (hepnos.load_hdf5, damaged_h5),
     (hepnos.load_root, damaged_root),
+    (hepnos.load_root, damaged_root_text),
     (hepnos.load_parquet, damaged_parquet),
 ]
 
 
-@pytest.mark.parametrize(("load", "make"), LOADERS, ids=["hdf5", "root", "parquet"])
+@pytest.mark.parametrize(("load", "make"), LOADERS, ids=["hdf5", "root", "text", "parquet"])
 def test_a_damaged_file_is_refused_by_name(
     dataset: hepnos.DataSet, tmp_path: Path, load: Load, make: Callable[[Path], Path]
 ) -> None:
@@ -151,7 +166,7 @@ def test_a_damaged_file_is_refused_by_name(
     assert str(path) in str(refused.value.facts["source"])
 
 
-@pytest.mark.parametrize(("load", "make"), LOADERS, ids=["hdf5", "root", "parquet"])
+@pytest.mark.parametrize(("load", "make"), LOADERS, ids=["hdf5", "root", "text", "parquet"])
 def test_half_a_file_a_folder_and_text_are_refused(
     dataset: hepnos.DataSet, tmp_path: Path, load: Load, make: Callable[[Path], Path]
 ) -> None:
@@ -230,3 +245,55 @@ def test_lists_whose_table_could_have_no_label_are_left_out_and_the_rest_is_load
     found = hepnos.to_awkward(dataset)
     assert found["Muon"].to_list() == [[1.5], [2.5, 3.5]]
     assert found["podio"]["one#"].to_list() == [[5], [6]]
+
+
+# ---- memory ------------------------------------------------------------------------------------------------------------
+
+
+def long_lists_of_hdf5(folder: Path) -> Path:
+    path = folder / "nd_r1_s1.h5"
+    with h5py.File(path, "w") as file:
+        file["t/evt"] = np.arange(100)
+        lists = file.create_dataset("t/x", (100,), dtype=h5py.vlen_dtype("f8"))
+        for number in range(100):
+            lists[number] = np.zeros(1_000)
+    return path
+
+
+def long_lists_of_an_rntuple(folder: Path) -> Path:
+    path = folder / "events.root"
+    with uproot.recreate(path) as file:
+        lists = ak.from_regular(np.zeros((100, 1_000)))
+        file.mkrntuple("Events", {**dict.fromkeys(EVENTS, np.arange(100)), "x": lists})
+    return path
+
+
+@pytest.mark.parametrize(
+    ("load", "make"),
+    [(hepnos.load_hdf5, long_lists_of_hdf5), (hepnos.load_root, long_lists_of_an_rntuple)],
+    ids=["hdf5", "rntuple"],
+)
+def test_lists_of_any_length_are_loaded_in_parts(
+    dataset: hepnos.DataSet,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    load: Callable[..., object],
+    make: Callable[[Path], Path],
+) -> None:
+    """A hundred lists of 8,000 bytes, ten of them at a time: memory does not grow with how long they are."""
+    monkeypatch.setattr("keyplan.apps.hepnos.loading.GROUP_BYTES", 80_000)
+    told: list[int] = []
+    load(dataset, make(tmp_path), progress=lambda done, _whole: told.append(done))
+    assert len(told) > 10
+    assert told[-1] == 100
+    assert max(np.diff(told)) <= 10
+
+
+def test_a_column_of_hdf5_whose_type_numpy_does_not_know_is_left_out(dataset: hepnos.DataSet, tmp_path: Path) -> None:
+    path = tmp_path / "nd_r1_s1.h5"
+    with h5py.File(path, "w") as file:
+        file["t/evt"], file["t/x"] = np.arange(3), np.arange(3.0)
+        h5py.h5d.create(file["t"].id, b"when", h5py.h5t.UNIX_D32LE, h5py.h5s.create_simple((3,)))
+        file["t/nowhere"] = h5py.SoftLink("/nowhere")
+    (loaded,) = hepnos.load_hdf5(dataset, path)
+    assert (loaded.products, loaded.skipped) == (3, ("when",))

@@ -154,6 +154,9 @@ class _Table(Source):
         # Why none: a table of numbers of events alone says that there are these events.
         self.tables = {self._label: table_type(self._label, row, name=self.table_name)} if members else {}
         self.entry_bytes = sum(item.dtype.itemsize * int(np.prod(item.shape[1:])) for item in members.values())
+        if not is_packed:
+            # Why of the file: HDF5 does not say how long its lists and texts are, and compresses none of them.
+            self.entry_bytes += group.file.id.get_filesize() // max(1, self.entries)
 
     def numbers(self) -> tuple[Any, Any, Any]:
         with reading(self.name, _DAMAGE):
@@ -206,6 +209,10 @@ def _moved(run: npt.NDArray[Any], offset: int) -> npt.NDArray[Any]:
 
 def _is_column(item: Any) -> bool:
     """True for a value in each row, of numbers, times, text, records of these, or of so many or any number of them."""
+    try:
+        item.dtype  # noqa: B018  # Why: asking is what fails, for a type that numpy has none for.
+    except TypeError:
+        return False
     if not item.shape or not all(item.shape[1:]):
         return False
     is_object = item.dtype.hasobject

@@ -47,6 +47,9 @@ _DAMAGE: Final = (
 )
 """What uproot and its decompressors raise for a file that is damaged; it checks little before it goes by what it reads."""
 
+_UNREADABLE: Final = (OSError, EOFError, zlib.error, lzma.LZMAError, DecompressionError)
+"""Of these, what says that the file is damaged, and not that uproot cannot read an object."""
+
 
 def load_root(
     dataset: "DataSet",
@@ -202,6 +205,8 @@ def _type_of(branch: Any, known: dict[str, ColumnType | None]) -> ColumnType | N
                 known[key] = type_of_form(kind.awkward_form(branch.file))
             return known[key]
         return _type_of_objects(branch)
+    except _UNREADABLE:
+        raise  # Why: bytes that are not there, or do not unpack, are no type that nothing here holds.
     except _DAMAGE:
         return None
 
@@ -223,5 +228,14 @@ def _read(branch: Any, begin: int, end: int) -> Any:
 
 
 def _bytes_of(tree: Any, branches: Sequence[Any]) -> int:
-    """Return how many bytes columns have in all, uncompressed; for a file that does not say, an upper guess."""
-    return sum(int(getattr(branch, "uncompressed_bytes", 0) or 8 * tree.num_entries) for branch in branches)
+    """Return how many bytes columns have in all, uncompressed; of an RNTuple all columns, chosen or not."""
+    if hasattr(tree, "branches"):
+        return sum(int(branch.uncompressed_bytes) or 8 * tree.num_entries for branch in branches)
+    columns = tree.column_records
+    bits = sum(
+        column.nbits * page.num_elements
+        for cluster in tree.page_link_list
+        for column, stored in zip(columns, cluster, strict=False)  # Why not strict: some columns are others' aliases.
+        for page in stored.pages
+    )
+    return int(bits // 8)
