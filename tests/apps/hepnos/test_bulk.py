@@ -368,3 +368,80 @@ def test_a_table_of_any_package_is_the_same_table(dataset: hepnos.DataSet, form:
     assert stored == 2
     found = dataset.runs[1].subruns[1].events[4].load("cells", hepnos.vector([("energy", "f4"), ("cell", "u2")]))
     assert found.tolist() == [(1.5, 7), (3.5, 9)]
+
+
+# ---- what is refused --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_commit_has_at_least_one_key(dataset: hepnos.DataSet, size: int) -> None:
+    kind = hepnos.product_type("int64")
+    acts: list[Callable[[], object]] = [
+        lambda: dataset.create_items([1], [1], [1], operation_keys=size),
+        lambda: hepnos.create_events(dataset, 1, 1, [1], operation_keys=size),
+        lambda: hepnos.store_products(dataset, "a", kind, [[1]] * 3, [bytes(8)], operation_keys=size),
+    ]
+    for act in acts:
+        with pytest.raises(InvalidInputError, match="at least one key"):
+            act()
+    assert dataset.events().count() == 0
+
+
+def test_a_subrun_without_its_run_and_a_missing_number_are_no_columns(dataset: hepnos.DataSet) -> None:
+    with pytest.raises(InvalidInputError, match="each with its run"):
+        dataset.create_items(None, [1])
+    masked = np.ma.MaskedArray([1, 2], mask=[False, True])
+    with pytest.raises(hepnos.InvalidNumberError, match="missing"):
+        dataset.create_items(masked)
+    assert dataset.runs.count() == 0
+    assert dataset.create_items(np.ma.MaskedArray([1, 2])).runs == 2
+
+
+def test_a_mode_of_another_name_writes_nothing(dataset: hepnos.DataSet) -> None:
+    kind = hepnos.product_type("int64")
+    with pytest.raises(InvalidInputError, match="a mode is one of"):
+        hepnos.store_products(dataset, "a", kind, [[1]] * 3, [bytes(8)], mode="replace")
+    assert list(load_products(dataset, "a", kind)) == []
+
+
+@pytest.mark.leaves("no-container")
+def test_products_are_read_of_a_database_that_there_is(dataset: hepnos.DataSet) -> None:
+    kind = hepnos.product_type("int64")
+    columns = [np.arange(30)] * 3
+    hepnos.store_products(dataset, "a", kind, columns, [bytes(8)] * 30)
+    whole = list(load_products(dataset, "a", kind))
+    assert sorted(pair for target in range(3) for pair in load_products(dataset, "a", kind, target=target)) == whole
+    assert list(load_products(dataset, "a", kind, target=-1)) == whole
+    for target in (3, -2, True):
+        with pytest.raises(InvalidInputError, match="there are 3 product databases"):
+            list(load_products(dataset, "a", kind, target=target))
+
+
+def test_an_atomic_batch_counts_what_it_has_written_and_refuses_a_key_in_two_modes(dataset: hepnos.DataSet) -> None:
+    store, event = dataset.datastore, dataset.create_run(1).create_subrun(1).create_event(1)
+    with store.batch(atomic=True) as batch:
+        event.store("a", b"12345678", type=bytes, into=batch)
+    assert batch.statistics[:2] == (1, 1)
+    assert batch.statistics.value_bytes == 8
+    batch = store.batch(atomic=True)
+    event.store("a", b"new", type=bytes, mode="new", into=batch)
+    event.store("a", b"over", type=bytes, into=batch)
+    with pytest.raises(InvalidInputError, match="two modes"):
+        batch.flush()
+    assert event.load("a", bytes) == b"12345678"
+
+
+def test_everything_that_has_failed_in_the_background_is_told_and_who_comes_late_keeps_no_room() -> None:
+    dataset = hepnos.open("memory:").root.ensure("d")
+    failing(dataset, hepnos.Kind.RUN, {1, 3})
+    with ThreadPoolExecutor(1) as executor:
+        engine = dataset.datastore.async_engine(executor=executor)
+        for number in range(4):
+            dataset.create_run(number, into=engine)
+        with pytest.raises(hepnos.BatchError) as told:
+            engine.__exit__(None, None, None)
+    keys = [number_key(dataset.uuid, (number,)).hex() for number in (0, 2)]
+    assert told.value.facts["failed"] == keys
+    for _ in range(1_100):  # more than may wait
+        with pytest.raises(RuntimeError):
+            dataset.create_run(9, into=engine)

@@ -1,6 +1,6 @@
 """Write batches: keys are gathered for each database, and written together in key order, at once or by an executor."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from threading import BoundedSemaphore, Lock
@@ -102,9 +102,7 @@ class WriteBatch:
                 self._flush_share(place)
             except BatchError as error:
                 errors.append(error)
-        if errors:
-            failed = [key for error in errors for key in _failed(error)]
-            raise BatchError(failed=failed, problem=errors[0].facts["problem"]) from errors[0].__cause__
+        _raise_joined(errors)
 
     def discard(self) -> None:
         """Drop what waits."""
@@ -115,7 +113,6 @@ class WriteBatch:
         ordered = sorted(share)
         keys = AscendingKeys(ordered, key_bytes_max=max(map(len, ordered)))
         values = [share[key] for key in keys]
-        flushes, count, key_bytes, value_bytes = self._statistics
         kind, database, mode = place
         if self._engine is not None:
             self._engine.put(kind, database, keys, values, mode)
@@ -124,6 +121,10 @@ class WriteBatch:
                 self._databases.put(kind, database, keys, values, mode=mode)
             except KeyplanError as error:
                 raise BatchError(failed=[key.hex() for key in keys], problem=error.summary) from error
+        self._count(keys, values)
+
+    def _count(self, keys: Collection[bytes], values: Collection[bytes]) -> None:
+        flushes, count, key_bytes, value_bytes = self._statistics
         self._statistics = BatchStatistics(
             flushes + 1, count + len(keys), key_bytes + sum(map(len, keys)), value_bytes + sum(map(len, values))
         )
@@ -138,7 +139,12 @@ class WriteBatch:
             raise SplitCommitError(databases=named, raw_keys=first)
         for kind, database in places:
             by_mode = {mode: share for (_, _, mode), share in shares.items()}
+            keys = [key for share in by_mode.values() for key in share]
+            if len(set(keys)) < len(keys):
+                problem = "a key is written in two modes, and one commit has no order between them"
+                raise InvalidInputError(source="batch", problem=problem)
             Backoff().until_committed(partial(self._commit_to, kind, database, by_mode))
+            self._count(keys, [value for share in by_mode.values() for value in share.values()])
 
     def _commit_to(self, kind: Kind, database: int, by_mode: Mapping[str, Mapping[bytes, bytes]]) -> None:
         """Commit to one database, guarded by what was looked up there. Raises CommitConflictError."""
@@ -166,6 +172,13 @@ class WriteBatch:
             self.flush()
         else:
             self.discard()
+
+
+def _raise_joined(errors: Sequence[BatchError]) -> None:
+    """Raise one error with the keys of all of them, for what the first was raised for; nothing when there are none."""
+    if errors:
+        failed = [key for error in errors for key in _failed(error)]
+        raise BatchError(failed=failed, problem=errors[0].facts["problem"]) from errors[0].__cause__
 
 
 def _failed(error: BatchError) -> list[str]:
@@ -205,7 +218,11 @@ class AsyncEngine:
     def put(self, kind: Kind, database: int, keys: Sequence[bytes], values: Sequence[bytes], mode: str) -> None:
         """Take a write of sorted keys into one database."""
         self._room.acquire()
-        future = self._executor.submit(self._databases.put, kind, database, keys, values, mode=mode)
+        try:
+            future = self._executor.submit(self._databases.put, kind, database, keys, values, mode=mode)
+        except BaseException:  # Why: who was refused, as by an executor that has ended, takes no room from the others.
+            self._room.release()
+            raise
         with self._lock:
             self._waiting.add(future)
         future.add_done_callback(lambda done: self._finished(done, keys))
@@ -243,5 +260,5 @@ class AsyncEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-        if kind is None and self._errors:
-            raise self._errors[0]
+        if kind is None:
+            _raise_joined(self.errors)

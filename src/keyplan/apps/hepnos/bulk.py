@@ -77,10 +77,11 @@ def create_items(
     """
     given = [("run", run), ("subrun", subrun), ("event", event)]
     columns = [checked_column(name, numbers) for name, numbers in given if numbers is not None]
-    if (subrun is None and event is not None) or len({len(column) for column in columns}) != 1:
-        raise InvalidInputError(source="columns", problem="columns of one length are needed, a subrun with each event")
-    if operation_keys < 1:
-        raise InvalidInputError(source="operation_keys", problem="a commit has at least one key")
+    is_whole = run is not None and (subrun is not None or event is None)
+    if not is_whole or len({len(column) for column in columns}) != 1:
+        problem = "columns of one length are needed: runs, with subruns each with its run, with events both"
+        raise InvalidInputError(source="columns", problem=problem)
+    _check_size(operation_keys)
     dataset.require()
     store, made = dataset.datastore, [0, 0, 0]
     for depth in range(1 if parents else len(columns), len(columns) + 1):
@@ -96,8 +97,15 @@ def create_events(
     column = checked_column("event", events)
     parents = [checked_column(name, [number]) for name, number in (("run", run), ("subrun", subrun))]
     columns = [*(np.broadcast_to(parent, column.shape) for parent in parents), column]
+    _check_size(operation_keys)
     dataset.require()
     return _create(dataset.datastore, Kind.EVENT, key_matrix(dataset.uuid, _distinct(columns)), operation_keys)
+
+
+def _check_size(operation_keys: int) -> None:
+    """Raise InvalidInputError for commits of no keys. Why: they would never end, or write nothing and say so to nobody."""
+    if operation_keys < 1:
+        raise InvalidInputError(source="operation_keys", problem="a commit has at least one key")
 
 
 def _distinct(columns: Columns) -> Columns:
@@ -225,6 +233,7 @@ def store_event_products(
     Why together: a file has hundreds of labels, and a commit costs as much as some hundred keys. Raises as `store_products`,
     also when two of the tables have a product of one event, label and type.
     """
+    _check_size(operation_keys)
     shares: dict[int, dict[bytes, bytes]] = {}
     size = 0
     for table in tables:
@@ -288,15 +297,15 @@ def load_products(
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield the item and the stored bytes of every product of a label and type in a data set, its events' and all others.
 
-    Of one product database, or of all; sorted by run, subrun and event.
+    Of one product database, or of all (None, -1); sorted by run, subrun and event. Raises InvalidInputError for a database
+    that there is not.
     """
     suffix = product_suffix(label, product_type(type).name)
     databases = dataset.datastore.databases
-    count = len(databases.rings[Kind.PRODUCT].databases)
     with ExitStack() as stack:
         snapshots = [
             stack.enter_context(databases.snapshot(Kind.PRODUCT, database))
-            for database in (range(count) if target is None else (target,))
+            for database in databases.targets(Kind.PRODUCT, target)
         ]
         found = [_with_suffix(snapshot.pairs(KeyRange.of_prefix(dataset.uuid.bytes)), suffix) for snapshot in snapshots]
         # Why not always: a merge costs as much as reading does.

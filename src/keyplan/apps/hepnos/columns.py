@@ -33,6 +33,9 @@ _HALF_BITS: Final = np.uint64(32)
 
 def checked_column(name: str, numbers: Any) -> npt.NDArray[np.uint64]:
     """Return numbers as a column. Raises InvalidNumberError unless they are whole numbers from 0 to 2**64 - 2."""
+    # Why: to numpy what is masked has a number all the same.
+    if np.ma.is_masked(numbers):
+        raise InvalidNumberError(field=name, problem="a number is missing in some rows")
     column = _array(numbers)
     if column.ndim != 1:
         raise InvalidNumberError(field=name, problem=f"a column has one dimension, not {column.ndim}")

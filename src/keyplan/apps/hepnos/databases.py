@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from keyplan.apps.hepnos.deletions import FencedDatabase
 from keyplan.apps.hepnos.keys import Kind
+from keyplan.apps.hepnos.operations import checked_mode
 from keyplan.apps.hepnos.remote import RemoteServer
 from keyplan.apps.hepnos.remote_calls import is_server_url
 from keyplan.apps.hepnos.shares import keyspace_in, share_of
@@ -214,6 +215,16 @@ class Databases:
         """Return the database of a key among those of its kind."""
         return self.places[kind](raw_key)
 
+    def targets(self, kind: Kind, target: int | None) -> range:
+        """Return the numbers of all databases of a kind (None, -1), or of one. Raises InvalidInputError: there is none such."""
+        count = len(self.rings[kind].databases)
+        if target is None or (type(target) is int and target == -1):  # Why -1: the C++ program's word for all of them.
+            return range(count)
+        if type(target) is not int or not 0 <= target < count:
+            problem = f"there are {count} {kind.value.removesuffix('s')} databases, and no {target}"
+            raise InvalidInputError(source="target", problem=problem)
+        return range(target, target + 1)
+
     def shares(self, kind: Kind, raw_keys: Iterable[bytes]) -> dict[int, list[bytes]]:
         """Return the keys of each database, in their order. Fast where keys that are placed alike stand together."""
         placement = self.rings[kind].placement
@@ -244,10 +255,11 @@ class Databases:
     ) -> int:
         """Write sorted keys into one database; return how many are new.
 
-        Modes: "overwrite"; "new": what exists is left; "exist": only what exists is written.
+        Modes: "overwrite"; "new": what exists is left; "exist": only what exists is written. Raises InvalidInputError for
+        another.
         """
         ring = self.rings[kind]
-        if mode != "exist":
+        if checked_mode(mode) != "exist":
             return ring.put_sorted_in(database, keys, values, overwrite=mode == "overwrite")
         ring.put_existing_in(database, keys, values)
         return 0

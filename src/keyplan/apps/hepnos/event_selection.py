@@ -48,7 +48,7 @@ class EventSelection:
         if isinstance(key, str):
             found: Collection = self.collections()[key]
             return found
-        if isinstance(key, int | np.integer):
+        if isinstance(key, int | np.integer) and not isinstance(key, bool):
             run, subrun, event = self._events[int(key)].tolist()
             return Event(self.dataset, (run, subrun, event))
         return EventSelection(self.dataset, chosen_events(self._events, key))

@@ -34,13 +34,9 @@ class EventSet:
     __slots__ = ("dataset", "target")
 
     def __init__(self, dataset: DataSetRef, target: int | None = None) -> None:
-        count = len(dataset.datastore.databases.rings[Kind.EVENT].databases)
-        if target == -1:  # Why: the C++ program's word for all of them.
-            target = None
-        if target is not None and (type(target) is not int or not 0 <= target < count):
-            raise InvalidInputError(source="target", problem=f"there are {count} event databases, and no {target}")
+        dataset.datastore.databases.targets(Kind.EVENT, target)
         self.dataset = dataset
-        self.target = target
+        self.target = None if target == -1 else target
 
     def __iter__(self) -> Iterator[Event]:
         dataset = self.dataset
@@ -98,9 +94,7 @@ class EventSet:
 
     @property
     def _targets(self) -> range:
-        if self.target is not None:
-            return range(self.target, self.target + 1)
-        return range(len(self.dataset.datastore.databases.rings[Kind.EVENT].databases))
+        return self.dataset.datastore.databases.targets(Kind.EVENT, self.target)
 
     def _pieces(self, size: int) -> Iterator[list[bytes]]:
         """Yield the raw keys in lists of so many, the last of what is left."""
