@@ -395,3 +395,15 @@ def test_a_consumer_that_is_killed_loses_nothing(open_store: Opened, tmp_path: P
     while (item := queues.open("q", int).get()) is not None:
         taken.append(item)
     assert sorted(taken) == [0, 1, 2]
+
+
+def test_who_waits_behind_what_is_compacted_looks_again(tmp_path: Path) -> None:
+    with Store(open_engine(f"lmdb:{tmp_path / 'queues'}?durability=none")) as store:
+        records = QueueRecords(store)
+        key = QueueKey("q", "int64")
+        before = records.revision()
+        for _ in range(3):
+            records.create(key)
+            records.destroy(key)
+        store.engine.compact(records.revision())
+        records.wait(before, 0.0)

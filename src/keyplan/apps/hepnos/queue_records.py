@@ -16,6 +16,7 @@ A producer's record is the fence of what it puts: a put without one adds nothing
 repetition and the producer's end, adds no item again and makes nobody wait.
 """
 
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Final, NamedTuple
 
@@ -24,7 +25,7 @@ import msgspec
 from keyplan.apps.hepnos.errors import MissingError
 from keyplan.codec import Percent
 from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Delete, DeleteRange, Engine, KeyRange, KeyUnchanged, Mutation
-from keyplan.errors import AlreadyExistsError, InvalidInputError
+from keyplan.errors import AlreadyExistsError, HistoryCompactedError, InvalidInputError
 from keyplan.layout import Layout, Table, Unique
 from keyplan.store import Backoff, Store
 
@@ -326,11 +327,13 @@ class QueueRecords:
 
     def wait(self, after: int, seconds: float) -> None:
         """Wait until something happens to queues after a revision, or for so many seconds."""
-        watch = self.store.engine.watch(KeyRange.of_prefix(HEPnOSQueues.bound().root), after=after)
-        try:
-            watch.poll(seconds)
-        finally:
-            watch.close()
+        # Why suppressed: what was compacted has happened.
+        with suppress(HistoryCompactedError):
+            watch = self.store.engine.watch(KeyRange.of_prefix(HEPnOSQueues.bound().root), after=after)
+            try:
+                watch.poll(seconds)
+            finally:
+                watch.close()
 
 
 def _milliseconds(seconds: float) -> int:
