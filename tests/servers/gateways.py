@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -11,7 +12,7 @@ import uvicorn
 
 from keyplan.audit_log import AuditLog
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
-from keyplan.server import Access, Application, ServiceBuilder, etcd_v2, etcd_v3
+from keyplan.server import Access, Application, EdgeBounds, RpcTerms, ServiceBuilder, etcd_v2, etcd_v3
 
 __all__ = ["GatewayServer"]
 
@@ -20,7 +21,10 @@ _BUILDERS: Final[Mapping[str, ServiceBuilder]] = {"etcd-v2": etcd_v2.build, "etc
 
 
 class GatewayServer:
-    """Both gateways, or others, on any free port or a given one, for a `with` block: `server.url`; the engine stays open."""
+    """Both gateways, or others, on any free port or a given one, for a `with` block: `server.url`; the engine stays open.
+
+    With the setting `etcd-v3.grpc` that of v3 speaks gRPC, too: `server.endpoint`.
+    """
 
     def __init__(
         self,
@@ -32,10 +36,12 @@ class GatewayServer:
         port: int = 0,
         builders: Mapping[str, ServiceBuilder] = _BUILDERS,
         audit_log: AuditLog | None = None,
+        bounds: EdgeBounds | None = None,
+        tls: tuple[Path | None, Path | None] = (None, None),
     ) -> None:
         self.engine = engine
         self._application = Application.build(
-            engine, builders, settings=settings, access=access, clock=clock, audit_log=audit_log
+            engine, builders, settings=settings, access=access, clock=clock, audit_log=audit_log, bounds=bounds
         )
         config = uvicorn.Config(
             self._application.asgi, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=5
@@ -47,6 +53,10 @@ class GatewayServer:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(("127.0.0.1", port))
         self._socket.listen(1_024)
+        self._terms = RpcTerms(
+            bounds or EdgeBounds(), self._application.closing, tls_certificate=tls[0], tls_key=tls[1]
+        )
+        self.endpoint = ""
         self._is_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
         self.port: int = self._socket.getsockname()[1]
@@ -60,7 +70,8 @@ class GatewayServer:
         asyncio.run(self._serve())
 
     async def _serve(self) -> None:
-        async with self._application.running():
+        async with self._application.running(), self._application.listening_for_rpcs(self._terms) as spoken:
+            self.endpoint = spoken[0].partition("://")[2] if spoken else ""
             self._is_up.set()
             await self._server.serve(sockets=[self._socket])
 

@@ -28,6 +28,14 @@ class MessageClasses:
         # Why: of two threads that made it, both return the one that was first.
         return self.__dict__.setdefault(name, found)
 
+    def parsed(self, name: str, raw: bytes) -> Any:
+        """Return the message that bytes are. Raises ValueError for bytes that are none of this name."""
+        found = getattr(self, name)
+        try:
+            return found.FromString(raw)
+        except _required("google.protobuf.message").DecodeError as error:
+            raise ValueError(f"the bytes are no {name}") from error
+
     @property
     def pool(self) -> Any:
         """The descriptors of messages and services; a server's reflection reads them here."""
@@ -74,6 +82,7 @@ class MessageClasses:
             name=method.name,
             input_type=f".{self._declared.full_name(method.request)}",
             output_type=f".{self._declared.full_name(method.response)}",
+            client_streaming=method.takes_stream,
             server_streaming=method.is_stream,
         )
 

@@ -7,7 +7,7 @@
 
 A field is `number name type`; before the type may stand `repeated` or `oneof` (one of the message's such fields is set). A type
 is a scalar, an enumeration or a message; `Compare.CompareTarget` is an enumeration that the message Compare holds. A line of a
-service is `call Request Response` or `call Request stream Response`.
+service is `call Request Response`; a request or a response that is a stream of messages has `stream` before it.
 """
 
 import re
@@ -23,7 +23,7 @@ from keyplan.protobuf.scalars import SCALARS
 __all__ = ["Declaration", "Field", "Method"]
 
 _FIELD: Final = re.compile(r"(\d+) (\w+) (?:(repeated|oneof) )?([\w.]+)")
-_CALL: Final = re.compile(r"(\w+) (\w+) (?:(stream) )?(\w+)")
+_CALL: Final = re.compile(r"(\w+) (?:(stream) )?(\w+) (?:(stream) )?(\w+)")
 _NUMBER_MAX: Final = (1 << 29) - 1
 
 
@@ -41,13 +41,14 @@ class Field(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A call of a service: its path, what it takes, what it gives, and whether it gives one answer or a stream of them."""
+    """A call of a service: its path, what it takes, what it gives, and of which of both it has one or a stream of them."""
 
     path: str
     name: str
     request: str
     response: str
     is_stream: bool
+    takes_stream: bool = False
 
 
 class Declaration:
@@ -105,11 +106,13 @@ class Declaration:
         methods: list[Method] = []
         for line in filter(None, map(str.strip, source.splitlines())):
             found = _CALL.fullmatch(line)
-            if found is None or not {found[2], found[4]} <= self.messages.keys():
-                problem = "a call is declared as `name Request Response` or `name Request stream Response`"
+            if found is None or not {found[3], found[5]} <= self.messages.keys():
+                problem = (
+                    "a call is declared as `name Request Response`, with `stream` before a message that comes often"
+                )
                 raise LayoutError(problem=problem, call=line)
             path = f"/{self.full_name(service)}/{found[1]}"
-            methods.append(Method(path, found[1], found[2], found[4], is_stream=found[3] is not None))
+            methods.append(Method(path, found[1], found[3], found[5], found[4] is not None, found[2] is not None))
         return tuple(methods)
 
 

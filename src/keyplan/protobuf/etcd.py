@@ -1,6 +1,6 @@
 """etcd's third protocol: what keyplan speaks of its `rpc.proto`, `kv.proto` and `auth.proto` (3.4 and later).
 
-Here because two speak it that do not know one another: the engine, a client over gRPC, and the gateway, a server of JSON.
+Here because two speak it that do not know one another: the engine, a client over gRPC, and the gateway, a server.
 """
 
 from enum import IntEnum
@@ -8,7 +8,17 @@ from typing import Final
 
 from keyplan.protobuf.schema import Schema
 
-__all__ = ["ETCD", "CompareResult", "CompareTarget", "EventType", "FilterType", "SortOrder", "SortTarget"]
+__all__ = [
+    "ETCD",
+    "AlarmAction",
+    "AlarmType",
+    "CompareResult",
+    "CompareTarget",
+    "EventType",
+    "FilterType",
+    "SortOrder",
+    "SortTarget",
+]
 
 
 class CompareResult(IntEnum):
@@ -60,6 +70,22 @@ class FilterType(IntEnum):
 
     NOPUT = 0
     NODELETE = 1
+
+
+class AlarmType(IntEnum):
+    """What an alarm is about."""
+
+    NONE = 0
+    NOSPACE = 1
+    CORRUPT = 2
+
+
+class AlarmAction(IntEnum):
+    """What is asked about alarms."""
+
+    GET = 0
+    ACTIVATE = 1
+    DEACTIVATE = 2
 
 
 _MESSAGES: Final = """
@@ -114,6 +140,9 @@ StatusRequest:
 StatusResponse: 1 header ResponseHeader, 2 version string, 3 dbSize int64, 4 leader uint64, 5 raftIndex uint64,
     6 raftTerm uint64
 Member: 1 ID uint64, 2 name string, 3 peerURLs repeated string, 4 clientURLs repeated string
+AlarmRequest: 1 action AlarmRequest.AlarmAction, 2 memberID uint64, 3 alarm AlarmType
+AlarmMember: 1 memberID uint64, 2 alarm AlarmType
+AlarmResponse: 1 header ResponseHeader, 2 alarms repeated AlarmMember
 MemberListRequest:
 MemberListResponse: 1 header ResponseHeader, 2 members repeated Member
 """
@@ -122,6 +151,8 @@ ETCD: Final = Schema(
     "etcdserverpb",
     _MESSAGES,
     enums={
+        "AlarmRequest.AlarmAction": AlarmAction,
+        "AlarmType": AlarmType,
         "Compare.CompareResult": CompareResult,
         "Compare.CompareTarget": CompareTarget,
         "Event.EventType": EventType,
@@ -132,19 +163,25 @@ ETCD: Final = Schema(
     services={
         "KV": """
             Range RangeRequest RangeResponse
+            Put PutRequest PutResponse
+            DeleteRange DeleteRangeRequest DeleteRangeResponse
             Txn TxnRequest TxnResponse
             Compact CompactionRequest CompactionResponse
         """,
-        "Watch": "Watch WatchRequest stream WatchResponse",
+        "Watch": "Watch stream WatchRequest stream WatchResponse",
         "Lease": """
             LeaseGrant LeaseGrantRequest LeaseGrantResponse
             LeaseRevoke LeaseRevokeRequest LeaseRevokeResponse
-            LeaseKeepAlive LeaseKeepAliveRequest stream LeaseKeepAliveResponse
+            LeaseKeepAlive stream LeaseKeepAliveRequest stream LeaseKeepAliveResponse
             LeaseTimeToLive LeaseTimeToLiveRequest LeaseTimeToLiveResponse
             LeaseLeases LeaseLeasesRequest LeaseLeasesResponse
         """,
         "Auth": "Authenticate AuthenticateRequest AuthenticateResponse",
-        "Maintenance": "Status StatusRequest StatusResponse",
+        "Cluster": "MemberList MemberListRequest MemberListResponse",
+        "Maintenance": """
+            Alarm AlarmRequest AlarmResponse
+            Status StatusRequest StatusResponse
+        """,
     },
 )
 """The table. Its classes' package is etcdserverpb throughout, where etcd keeps KeyValue and Event in one of their own."""

@@ -27,6 +27,19 @@ from keyplan.server.proxies import TrustedProxies, address_of
 from keyplan.server.reading import ReadAllowance
 from keyplan.server.refusals import RefusalLog
 from keyplan.server.reports import LayoutReport, ReportCell, ReportFact, ReportSection, ReportTable
+from keyplan.server.rpc import (
+    RpcAnswer,
+    RpcEndedError,
+    RpcFailure,
+    RpcPlace,
+    RpcRoute,
+    RpcStream,
+    RpcTerms,
+    messages_of,
+    require_grpc,
+)
+from keyplan.server.rpc_asking import RpcAsking, rpc_address, rpc_certificate, rpc_token
+from keyplan.server.rpc_tls import RpcTls, rpc_tls
 from keyplan.server.service import SERVICE_GROUP, Service, ServiceBuilder, ServiceContext, ServiceSettings
 from keyplan.server.shell import NEEDS as SERVER_NEEDS
 from keyplan.server.tokens import TOKEN_CHARACTERS_MIN, TOKEN_VARIABLES, read_tokens, tokens_of_environment
@@ -79,6 +92,15 @@ __all__ = [
     "RequestLine",
     "Responder",
     "Role",
+    "RpcAnswer",
+    "RpcAsking",
+    "RpcEndedError",
+    "RpcFailure",
+    "RpcPlace",
+    "RpcRoute",
+    "RpcStream",
+    "RpcTerms",
+    "RpcTls",
     "ServerOptions",
     "Service",
     "ServiceAudit",
@@ -102,12 +124,18 @@ __all__ = [
     "failure",
     "layout_areas",
     "layout_state_areas",
+    "messages_of",
     "note_access_file",
     "note_answer",
     "place_of",
     "read_tokens",
     "require_admin",
+    "require_grpc",
     "require_unrefused",
+    "rpc_address",
+    "rpc_certificate",
+    "rpc_tls",
+    "rpc_token",
     "serve",
     "service_builders",
     "tokens_of_environment",

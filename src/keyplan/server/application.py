@@ -32,6 +32,7 @@ from keyplan.server.meters import Meters
 from keyplan.server.principals import KnownCallerRoute, WholeStoreOrOwnRoute, WholeStoreRoute
 from keyplan.server.refusals import RefusalLog
 from keyplan.server.route_index import Elsewhere, RouteIndex
+from keyplan.server.rpc import RpcRoute, RpcTerms, rpc_listener
 from keyplan.server.service import SERVICE_GROUP, Service, ServiceBuilder, ServiceContext, ServiceSettings
 from keyplan.server.shell import Shell
 from keyplan.server.workers import Workers
@@ -163,6 +164,21 @@ class Application:
             self.closing.set()
             self.workers.close()
             self.refusals.tell_rest()
+
+    @asynccontextmanager
+    async def listening_for_rpcs(self, terms: RpcTerms) -> AsyncIterator[Sequence[str]]:
+        """Listen for the calls of gRPC that services have, while they run, and give the addresses.
+
+        Raises InvalidInputError for an address that cannot be listened on, and for certificates that cannot be used.
+        """
+        async with AsyncExitStack() as stack:
+            addresses: list[str] = []
+            for service in self.services:
+                if service.rpc is not None:
+                    calls = {route.path: route for route in service.routes if isinstance(route, RpcRoute)}
+                    listening = rpc_listener()(service.rpc, calls, self.asgi, terms)
+                    addresses.append(await stack.enter_async_context(listening))
+            yield addresses
 
 
 def _mounted(service: Service, access: Access) -> Sequence[BaseRoute]:

@@ -37,6 +37,7 @@ __all__ = [
     "NO_SPACE",
     "RESERVED",
     "SERVER_VERSION",
+    "URLS_FORM",
     "EtcdRoute",
     "Follower",
     "Identity",
@@ -155,6 +156,10 @@ def _urls(text: str) -> tuple[str, ...]:
     return urls
 
 
+URLS_FORM: Final = TextForm(_urls, "`URL,URL`")
+"""Addresses of gateways, as a setting has them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:
     """The settings that both gateways have."""
@@ -163,7 +168,7 @@ class MemberSettings:
         tuple[str, ...],
         Setting(
             "the addresses of all gateways on this store, the same list for each; Patroni replaces its own list by this one",
-            form=TextForm(_urls, "`URL,URL`"),
+            form=URLS_FORM,
             default="the address that a client used itself",
         ),
     ] = ()

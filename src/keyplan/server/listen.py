@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from keyplan.errors import InvalidInputError
 from keyplan.server.access import is_loopback
 
-__all__ = ["LISTEN_DEFAULT", "UNIX_MODE", "UNIX_MODE_OF_POLICY", "Listener", "listener"]
+__all__ = ["LISTEN_DEFAULT", "UNIX_MODE", "UNIX_MODE_OF_POLICY", "Listener", "listener", "resolved_address"]
 
 LISTEN_DEFAULT: Final = "127.0.0.1:8210"
 """Where the server listens when it is not told."""
@@ -48,14 +48,8 @@ def listener(text: str, *, scheme: str = "http", allow_remote: bool, unix_mode: 
     """
     if text.startswith("unix:"):
         return _unix(Path(text.removeprefix("unix:")), unix_mode)
-    host, port = _host_and_port(text)
-    found = _resolved(text, host, port)
-    if not is_loopback(found[1][0]) and not allow_remote:
-        problem = (
-            f"{text} can be reached from other machines, and no tokens are configured: give --access FILE or --tokens FILE,"
-            " or set KEYPLAN_ADMIN_TOKEN, or listen on 127.0.0.1, [::1] or unix:PATH"
-        )
-        raise InvalidInputError(source=_SOURCE, problem=problem)
+    host, _ = _host_and_port(text)
+    found = _checked(text, source=_SOURCE, allow_remote=allow_remote)
     # Trap: asyncio turns off Nagle's delay, 40 ms an answer, only on a socket that says that it is TCP.
     bound = socket.socket(found[0], socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
@@ -73,22 +67,44 @@ def listener(text: str, *, scheme: str = "http", allow_remote: bool, unix_mode: 
     return Listener(bound, f"{scheme}://{shown}:{actual[1]}", host.lower())
 
 
-def _host_and_port(text: str) -> tuple[str, int]:
+def resolved_address(text: str, *, source: str, allow_remote: bool) -> tuple[str, int]:
+    """Return the address and the port of HOST:PORT or [IPv6]:PORT, for a listener that binds them itself.
+
+    Raises InvalidInputError, of the option or setting `source`: when it cannot be read, and, without `allow_remote`, when other
+    machines could reach it.
+    """
+    return _checked(text, source=source, allow_remote=allow_remote)[1]
+
+
+def _checked(text: str, *, source: str, allow_remote: bool) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    host, port = _host_and_port(text, source)
+    found = _resolved(text, host, port, source)
+    if not is_loopback(found[1][0]) and not allow_remote:
+        problem = (
+            f"{text} can be reached from other machines, and no tokens are configured: give --access FILE or --tokens FILE,"
+            " or set KEYPLAN_ADMIN_TOKEN, or listen on 127.0.0.1, [::1] or unix:PATH"
+        )
+        raise InvalidInputError(source=source, problem=problem)
+    return found
+
+
+def _host_and_port(text: str, source: str = _SOURCE) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
         host = ""
     if not (colon and host and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 0xFFFF):
-        raise InvalidInputError(source=_SOURCE, problem=f"{text!r} is not HOST:PORT, [IPv6]:PORT or unix:PATH")
+        forms = "HOST:PORT, [IPv6]:PORT or unix:PATH" if source == _SOURCE else "HOST:PORT or [IPv6]:PORT"
+        raise InvalidInputError(source=source, problem=f"{text!r} is not {forms}")
     return host, int(port)
 
 
-def _resolved(text: str, host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
+def _resolved(text: str, host: str, port: int, source: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise InvalidInputError(source=_SOURCE, problem=f"{text}: {error.strerror or 'no such host'}") from error
+        raise InvalidInputError(source=source, problem=f"{text}: {error.strerror or 'no such host'}") from error
     # Why: where a name has both, people expect the IPv4 address: `localhost` is 127.0.0.1.
     family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     return family, (str(address[0]), int(address[1]))

@@ -30,6 +30,7 @@ from keyplan.server.handshake import HandshakeProtocol
 from keyplan.server.listen import LISTEN_DEFAULT, UNIX_MODE, UNIX_MODE_OF_POLICY, Listener, listener
 from keyplan.server.logs import LOGGER
 from keyplan.server.protocol import BoundedProtocol
+from keyplan.server.rpc import RpcTerms
 from keyplan.store import LayoutCheck
 
 __all__ = ["GRACE_SECONDS_DEFAULT", "ServerOptions", "serve", "uvicorn_config"]
@@ -100,7 +101,7 @@ def serve(options: ServerOptions, *, on_listening: Callable[[Sequence[str]], obj
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:
             with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-                serving = _run(application, options.access, config, listeners, on_listening)
+                serving = _run(application, options, config, listeners, on_listening)
                 runner.run(serving if log is None else _reopening(log, serving))
         finally:
             sys.setswitchinterval(before)
@@ -218,7 +219,7 @@ def _say_who_may_ask(application: Application, access: Access) -> None:
 
 async def _run(
     application: Application,
-    access: Access,
+    options: ServerOptions,
     config: uvicorn.Config,
     listeners: Sequence[Listener],
     on_listening: Callable[[Sequence[str]], object],
@@ -229,11 +230,24 @@ async def _run(
         LOGGER.info("listening", extra={"facts": {"addresses": addresses}})
         on_listening(addresses)
 
-    _say_who_may_ask(application, access)
-    async with application.running():
+    _say_who_may_ask(application, options.access)
+    async with application.running(), application.listening_for_rpcs(_rpc_terms(application, options)) as spoken:
+        addresses += spoken
         server = _Server(config, application.closing, started)
         await server.serve(sockets=[one.socket for one in listeners])
     LOGGER.info("stopped", extra={"facts": {"signal": server.signal_name}})
+
+
+def _rpc_terms(application: Application, options: ServerOptions) -> RpcTerms:
+    return RpcTerms(
+        options.bounds,
+        application.closing,
+        allow_remote=options.access.has_callers,
+        grace_seconds=options.grace_seconds,
+        tls_certificate=options.tls_certificate,
+        tls_key=options.tls_key,
+        tls_client_authority=options.tls_client_authority,
+    )
 
 
 class _Server(uvicorn.Server):

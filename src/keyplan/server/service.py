@@ -17,6 +17,7 @@ from keyplan.server.auditing import ServiceAudit
 from keyplan.server.closing import Closing
 from keyplan.server.confined import CallerStore, Stores
 from keyplan.server.edge import Edge
+from keyplan.server.rpc import RpcPlace
 from keyplan.server.workers import Workers
 from keyplan.store import LayoutCheck
 
@@ -164,7 +165,8 @@ class Service:
     write everything.
     `principals` returns who else may ask beside the access file's principals: the same object until they change.
     `unknown` answers paths that no service has a route for, in the words of its protocol; of several, the first named. With
-    `is_unknown_open` it answers requests without a caller, too.
+    `is_unknown_open` it answers requests without a caller, too. `rpc` is where gRPC listens for those of the routes that are
+    calls of it (`RpcRoute`); None: nowhere.
     """
 
     name: str
@@ -176,6 +178,7 @@ class Service:
     principals: Callable[[], Sequence[Principal]] | None = None
     unknown: ASGIApp | None = None
     is_unknown_open: bool = False
+    rpc: RpcPlace | None = None
 
 
 ServiceBuilder = Callable[[ServiceContext], Service]

@@ -14,7 +14,6 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from keyplan.access import AccessFile
 from keyplan.apps.runm import cli_client
-from keyplan.apps.runm.asking import address_of, certificate_of, token_of
 from keyplan.apps.runm.authorizer import Authorizer
 from keyplan.apps.runm.client import Connection, RunmClient
 from keyplan.apps.runm.deployment import Deployment
@@ -26,7 +25,7 @@ from keyplan.apps.runm.settings import ServeSettings
 from keyplan.apps.runm.start import ensure_started
 from keyplan.apps.runm.wire_table import messages
 from keyplan.errors import InvalidInputError
-from keyplan.server import Role, Token
+from keyplan.server import Role, Token, rpc_address, rpc_certificate, rpc_token
 from keyplan.store import Store
 from tests.apps.runm.client import SW, WEST, Client, refused
 from tests.apps.runm.principals import PRINCIPALS, Guarded, guarded
@@ -109,14 +108,14 @@ class Given:
     ],
 )
 def test_an_address_is_that_of_the_other_end_without_its_port(peer: str, address: str) -> None:
-    assert address_of(Given(peer)) == address
+    assert rpc_address(Given(peer)) == address
 
 
 def test_a_token_is_a_bearers_and_what_else_says_who_asks_is_a_wrong_one() -> None:
-    assert token_of(Given()) is None
-    assert token_of(Given(metadata=(("authorization", "Bearer  abc "),))) == "abc"
-    assert token_of(Given(metadata=(("authorization", "Basic abc"),))) == ""
-    assert token_of(Given(metadata=(("authorization", b"bearer abc"),))) == "abc"
+    assert rpc_token(Given()) is None
+    assert rpc_token(Given(metadata=(("authorization", "Bearer  abc "),))) == "abc"
+    assert rpc_token(Given(metadata=(("authorization", "Basic abc"),))) == ""
+    assert rpc_token(Given(metadata=(("authorization", b"bearer abc"),))) == "abc"
 
 
 def test_a_certificate_has_the_names_that_an_access_file_writes() -> None:
@@ -128,12 +127,12 @@ def test_a_certificate_has_the_names_that_an_access_file_writes() -> None:
         peer_uri=[b"spiffe://Shop/A"],
         peer_email=[b"Ada@example.org"],
     )
-    assert certificate_of(shown) == (
+    assert rpc_certificate(shown) == (
         "CN=Z\u00fcrich\\, Ost,O=\\#1",
         ("DNS:shop.example", "URI:spiffe://Shop/A", "email:Ada@example.org", "IP:2001:db8::1"),
     )
-    assert certificate_of(Given(transport_security_type=[b"insecure"], x509_subject=[b"CN=shop"])) is None
-    assert certificate_of(Given(transport_security_type=[b"ssl"])) is None
+    assert rpc_certificate(Given(transport_security_type=[b"insecure"], x509_subject=[b"CN=shop"])) is None
+    assert rpc_certificate(Given(transport_security_type=[b"ssl"])) is None
 
 
 # ---- by certificates ---------------------------------------------------------------------------------------------------

@@ -1,12 +1,14 @@
-"""The same calls to a real etcd 3.4 and to the gateway: the same statuses and the same JSON, but for ids."""
+"""The same calls to a real etcd 3.4 and to the gateway, over JSON and over gRPC: the same statuses and answers, but for ids."""
 
+import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from keyplan.engine import MemoryEngine
 from tests.server.etcd_v3.json_client import JsonClient, WatchLines, b64
+from tests.server.etcd_v3.rpc_client import RpcClient, RpcWatch
 from tests.servers.etcd import EtcdServer
 from tests.servers.gateways import GatewayServer
 
@@ -220,19 +222,82 @@ def _without_ids(value: Any) -> Any:
     return [_without_ids(part) for part in value] if isinstance(value, list | tuple) else value
 
 
-@pytest.fixture
-def both(own_servers: Callable[[Any], Any]) -> Iterator[tuple[JsonClient, JsonClient]]:
+SPEAKS_GRPC: Final = {"etcd-v3.grpc": "127.0.0.1:0"}
+
+Client = JsonClient | RpcClient
+
+
+@pytest.fixture(params=["json", "grpc"])
+def both(request: pytest.FixtureRequest, own_servers: Callable[[Any], Any]) -> Iterator[tuple[Client, Client]]:
     etcd = own_servers(EtcdServer())
-    with (
-        MemoryEngine() as engine,
-        GatewayServer(engine) as gateway,
-        JsonClient(etcd.client_url) as real,
-        JsonClient(gateway.url) as ours,
-    ):
-        yield real, ours
+    with MemoryEngine() as engine, GatewayServer(engine, settings=SPEAKS_GRPC) as gateway:
+        if request.param == "json":
+            with JsonClient(etcd.client_url) as real, JsonClient(gateway.url) as ours:
+                yield real, ours
+        else:
+            with RpcClient(etcd.client_endpoint) as real_rpc, RpcClient(gateway.endpoint) as our_rpc:
+                yield real_rpc, our_rpc
 
 
-def test_every_call_is_answered_as_by_etcd(both: tuple[JsonClient, JsonClient]) -> None:
+def _random_calls(chance: random.Random, count: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Calls on a few keys. A key is written once in each: one that is written twice, nested, is refused here."""
+    keys = [f"/p/{letter}" for letter in "abcdefg"]
+
+    def selection() -> dict[str, Any]:
+        first, last = sorted(chance.sample(keys, 2))
+        return {"key": b64(first), **({"range_end": b64(last)} if chance.random() < 0.6 else {})}
+
+    def looked() -> dict[str, Any]:
+        return {
+            **(PREFIX if chance.random() < 0.5 else selection()),
+            "limit": str(chance.choice([0, 0, 1, 3])),
+            "sort_order": chance.choice(["NONE", "ASCEND", "DESCEND"]),
+            "sort_target": chance.choice(["KEY", "VERSION", "MOD", "CREATE", "VALUE"]),
+            "keys_only": chance.random() < 0.2,
+            "count_only": chance.random() < 0.1,
+            "revision": str(chance.choice([0, 0, 0, 100_000])),
+        }
+
+    def compared() -> dict[str, Any]:
+        target, field = chance.choice([("VERSION", "version"), ("MOD", "mod_revision"), ("CREATE", "create_revision")])
+        result = chance.choice(["EQUAL", "GREATER", "LESS", "NOT_EQUAL"])
+        return {**selection(), "target": target, "result": result, field: str(chance.randrange(4))}
+
+    def written(free: list[str]) -> dict[str, Any]:
+        if not free or chance.random() < 0.3:
+            return {"request_range": looked()}
+        if chance.random() < 0.3:
+            return delete(free.pop(), prev_kv=True)
+        return put(free.pop(), str(chance.random()), prev_kv=chance.random() < 0.5)
+
+    def transaction(depth: int, free: list[str]) -> dict[str, Any]:
+        branch = [written(free) for _ in range(chance.randrange(4))]
+        if depth and chance.random() < 0.4:
+            branch.append({"request_txn": transaction(depth - 1, free)})
+        other = [{"request_range": looked()}] if chance.random() < 0.5 else []
+        return {"compare": [compared() for _ in range(chance.randrange(3))], "success": branch, "failure": other}
+
+    for number in range(count):
+        kind = chance.choice(["put", "put", "range", "range", "deleterange", "txn", "txn"])
+        if kind == "put":
+            body = {"key": b64(chance.choice(keys)), "value": b64(str(number)), "prev_kv": True}
+        elif kind == "range":
+            body = looked()
+        elif kind == "deleterange":
+            body = {**selection(), "prev_kv": chance.random() < 0.5}
+        else:
+            body = transaction(2, chance.sample(keys, len(keys)))
+        yield f"call {number}: {kind} {body}", f"/v3/kv/{kind}", body
+
+
+def test_random_calls_are_answered_as_by_etcd(both: tuple[Client, Client]) -> None:
+    real, ours = both
+    for title, path, body in _random_calls(random.Random(3), 450):
+        expected, found = _without_ids(real.post(path, body)), _without_ids(ours.post(path, body))
+        assert found == expected, title
+
+
+def test_every_call_is_answered_as_by_etcd(both: tuple[Client, Client]) -> None:
     real, ours = both
     differing = {}
     for title, path, body in CALLS:
@@ -242,8 +307,8 @@ def test_every_call_is_answered_as_by_etcd(both: tuple[JsonClient, JsonClient]) 
     assert differing == {}
 
 
-def test_leases_are_answered_as_by_etcd(both: tuple[JsonClient, JsonClient]) -> None:
-    def conversation(client: JsonClient) -> list[Any]:
+def test_leases_are_answered_as_by_etcd(both: tuple[Client, Client]) -> None:
+    def conversation(client: Client) -> list[Any]:
         granted = client.call("/v3/lease/grant", {"TTL": 30})
         lease = granted.pop("ID")
         said = [granted, client.put("/p/leased", "1", lease=lease)]
@@ -263,16 +328,55 @@ def test_leases_are_answered_as_by_etcd(both: tuple[JsonClient, JsonClient]) -> 
 def test_a_watch_tells_what_etcd_tells(own_servers: Callable[[Any], Any]) -> None:
     etcd = own_servers(EtcdServer())
 
-    def conversation(url: str) -> list[Any]:
+    def conversation(url: str, watch: Callable[[dict[str, Any]], WatchLines | RpcWatch]) -> list[Any]:
         with JsonClient(url) as client:
-            client.put("/p/a", "1")
+            client.call("/v3/kv/deleterange", PREFIX)
+            start = client.put("/p/a", "1")["header"]["revision"]
             client.put("/other", "1")
-            with WatchLines(url, {**PREFIX, "start_revision": "2", "prev_kv": True}) as watch:
-                created = watch.next()["result"]
+            with watch({**PREFIX, "start_revision": start, "prev_kv": True}) as watched:
+                created = watched.next()["result"]
                 client.put("/p/a", "2")
                 client.call("/v3/kv/deleterange", {"key": b64("/p/a")})
                 client.call("/v3/kv/txn", {"success": [put("/p/b", "1"), put("/p/c", "1")]})
-                return [created["created"], watch.events(5)]
+                return [created["created"], watched.events(5)]
 
-    with MemoryEngine() as engine, GatewayServer(engine) as gateway:
-        assert conversation(gateway.url) == conversation(etcd.client_url)
+    with MemoryEngine() as engine, GatewayServer(engine, settings=SPEAKS_GRPC) as gateway:
+
+        def told(url: str, endpoint: str) -> list[Any]:
+            lines = conversation(url, lambda request: WatchLines(url, request))
+            return [lines, conversation(url, lambda request: RpcWatch(endpoint, request))]
+
+        assert told(gateway.url, gateway.endpoint) == told(etcd.client_url, etcd.client_endpoint)
+
+
+def test_a_stream_of_watches_is_answered_as_by_etcd(own_servers: Callable[[Any], Any]) -> None:
+    """What is asked of one watch after the other, of those that cannot be begun, and of their ends."""
+    etcd = own_servers(EtcdServer())
+
+    def conversation(endpoint: str) -> list[Any]:
+        told = []
+        with RpcClient(endpoint) as client, RpcWatch(endpoint) as stream:
+            client.put("/p/a", "1")
+            requests: list[dict[str, Any]] = [
+                {"create_request": PREFIX},
+                {"create_request": {"key": b64("/p/b")}},
+                {"create_request": {"key": b64("/p/c"), "watch_id": "7"}},
+                {"create_request": {"key": b64("/p/d"), "watch_id": "7"}},
+                {"create_request": {"key": b64("/p/d"), "range_end": b64("/p/a")}},
+                {"create_request": {"key": b64("/p/d")}},
+                {"cancel_request": {"watch_id": "1"}},
+                {"cancel_request": {"watch_id": "99"}},
+                {"progress_request": {}},
+            ]
+            for request in requests:
+                stream.ask(**request)
+                if request != {"cancel_request": {"watch_id": "99"}}:
+                    told.append(stream.next())
+            client.put("/p/b", "1")
+            told.append(stream.next())
+            client.put("/p/c", "1")
+            told.append(sorted((stream.next() for _ in range(2)), key=str))
+        return told
+
+    with MemoryEngine() as engine, GatewayServer(engine, settings=SPEAKS_GRPC) as gateway:
+        assert _without_ids(conversation(gateway.endpoint)) == _without_ids(conversation(etcd.client_endpoint))

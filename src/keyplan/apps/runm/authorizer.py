@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from keyplan.access import ANY, EVERYTHING, AccessFile, OnOperation, Principal
-from keyplan.apps.runm.asking import Asking
 from keyplan.apps.runm.bounds import EVERY_PROJECT, UNBOUNDED, Bounds
 from keyplan.apps.runm.callers import Callers
 from keyplan.apps.runm.deployment import Deployment
@@ -18,7 +17,7 @@ from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
 from keyplan.apps.runm.refusal import denied
 from keyplan.apps.runm.session import partition_named
 from keyplan.operations import Need, OnKind, Rpc, rpcs_of
-from keyplan.server import Role, Token
+from keyplan.server import Role, RpcAsking, Token
 
 __all__ = ["Admission", "Authorizer", "operation_of"]
 
@@ -62,7 +61,7 @@ class Authorizer:
         if not isinstance(needs, Need) or needs.on.kind not in _NEEDS_DECIDED:
             raise LookupError(f"{declared.name} does not declare what is needed for it: it cannot be served")
 
-    def admitted(self, asking: Asking, declared: Rpc) -> Admission:
+    def admitted(self, asking: RpcAsking, declared: Rpc) -> Admission:
         """Return who asks, and what the call may reach. Raises RefusedError: UNAUTHENTICATED, PERMISSION_DENIED."""
         if self._access is None:
             return self._by_tokens(asking)
@@ -98,7 +97,7 @@ class Authorizer:
             if not session.roles:
                 session.roles.extend(sorted(bounds.roles))
 
-    def may_describe(self, asking: Asking) -> bool:
+    def may_describe(self, asking: RpcAsking) -> bool:
         """Whether reflection tells a caller of our services: with an access file, who may call anything of them.
 
         Raises RefusedError, UNAUTHENTICATED, where callers have to be known.
@@ -115,7 +114,7 @@ class Authorizer:
 
     # ---- pieces ---------------------------------------------------------------------------------------------------------
 
-    def _by_tokens(self, asking: Asking) -> Admission:
+    def _by_tokens(self, asking: RpcAsking) -> Admission:
         if self._callers.are_anybody:
             return self._believed
         known = self._callers.holder(asking)

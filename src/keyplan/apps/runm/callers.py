@@ -11,10 +11,9 @@ from threading import Lock
 from typing import TypeVar
 
 from keyplan.access import AccessFile, Policy, Principal
-from keyplan.apps.runm.asking import Asking, address_of, certificate_of, token_of
 from keyplan.apps.runm.refusal import guessed_too_often, unauthenticated
 from keyplan.engine import SYSTEM_CLOCK, Clock
-from keyplan.server import TOKEN_CHARACTERS_MIN, Guesses, Token
+from keyplan.server import TOKEN_CHARACTERS_MIN, Guesses, RpcAsking, Token, rpc_address, rpc_certificate, rpc_token
 
 __all__ = ["Callers"]
 
@@ -37,18 +36,18 @@ class Callers:
         """True where nobody is asked who they are."""
         return self.access is None and not self.tokens
 
-    def holder(self, asking: Asking) -> Sequence[Token]:
+    def holder(self, asking: RpcAsking) -> Sequence[Token]:
         """Return the tokens that a request's is, at least one. Raises RefusedError."""
         known = self._unguessed(asking, self._held)
         if not known:
             raise unauthenticated()
         return known
 
-    def principal(self, policy: Policy, asking: Asking) -> Principal:
+    def principal(self, policy: Policy, asking: RpcAsking) -> Principal:
         """Return who asks: by a token first, and without one by a certificate. Raises RefusedError."""
         principal = self._unguessed(asking, lambda token: policy.known_by_token(token, at=self._now()))
-        if principal is None and token_of(asking) is None:
-            certificate = certificate_of(asking)
+        if principal is None and rpc_token(asking) is None:
+            certificate = rpc_certificate(asking)
             principal = policy.known_by_certificate(*certificate) if certificate else None
         if principal is None:
             raise unauthenticated()
@@ -64,12 +63,12 @@ class Callers:
         # Invariant: every token is compared, so that the time tells nothing.
         return [one for one in self.tokens if hmac.compare_digest(one.digest, digest)]
 
-    def _unguessed(self, asking: Asking, known_by: Callable[[str], T]) -> T | None:
+    def _unguessed(self, asking: RpcAsking, known_by: Callable[[str], T]) -> T | None:
         """Return what is known by the token of a request; None without one. Raises RefusedError after many wrong guesses."""
-        token = token_of(asking)
+        token = rpc_token(asking)
         if token is None:
             return None
-        address, guess = address_of(asking), token.encode("utf-8", "surrogatepass")
+        address, guess = rpc_address(asking), token.encode("utf-8", "surrogatepass")
         with self._guessing:
             if self._guesses.seconds_until(address, guess) > 0:
                 raise guessed_too_often()

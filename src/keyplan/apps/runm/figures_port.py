@@ -18,14 +18,13 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from keyplan.access import OnOperation
-from keyplan.apps.runm.asking import Asking
 from keyplan.apps.runm.callers import Callers
 from keyplan.apps.runm.logs import LOGGER
 from keyplan.apps.runm.refusal import RefusedError, denied
 from keyplan.apps.runm.refusal_log import Refusals
 from keyplan.errors import InvalidInputError
 from keyplan.grpc_status import GrpcStatus
-from keyplan.server import SERVER_NEEDS
+from keyplan.server import SERVER_NEEDS, RpcAsking
 
 __all__ = ["figures_served"]
 
@@ -126,7 +125,7 @@ def _guarded(application: WSGIApplication, callers: Callers, refusals: Refusals)
     return answer
 
 
-def _require_reader(callers: Callers, asking: Asking) -> None:
+def _require_reader(callers: Callers, asking: RpcAsking) -> None:
     """Return if who asks may have the figures. Raises RefusedError."""
     if callers.are_anybody:
         return

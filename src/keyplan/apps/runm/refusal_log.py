@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import Any, Final
 
-from keyplan.apps.runm.asking import Asking, address_of
 from keyplan.apps.runm.logs import LOGGER
 from keyplan.grpc_status import GrpcStatus
-from keyplan.server import RefusalLog
+from keyplan.server import RefusalLog, RpcAsking, rpc_address
 
 __all__ = ["REFUSALS", "Refusals"]
 
@@ -22,9 +21,9 @@ class Refusals:
         self._log = RefusalLog(_write)
         self._lock = Lock()
 
-    def tell(self, asking: Asking, call: str, status: GrpcStatus, who: str, why: str) -> None:
+    def tell(self, asking: RpcAsking, call: str, status: GrpcStatus, who: str, why: str) -> None:
         """Write the line, or count it."""
-        address = address_of(asking)
+        address = rpc_address(asking)
         facts = {"call": call, "caller": who, "client": address, "status": status.name, "why": why}
         with self._lock:
             self._log.tell(address, status.name, facts)

@@ -1,6 +1,5 @@
 """The server process: gRPC with health and reflection, where it listens, its entry in the registry, and its graceful end."""
 
-import ssl
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from keyplan.apps.runm.refusal_log import Refusals
 from keyplan.apps.runm.wire_table import RUNM, messages
 from keyplan.errors import InvalidInputError
 from keyplan.grpc_status import GrpcStatus
-from keyplan.server import ServiceAudit, Token
+from keyplan.server import ServiceAudit, Token, rpc_tls
 
 __all__ = ["GRACE_SECONDS", "Listening", "RunningServer", "is_local_address", "serving"]
 
@@ -153,39 +152,11 @@ def _bound(server: grpc.Server, listening: Listening) -> list[str]:
 def _credentials(listening: Listening) -> grpc.ServerCredentials | None:
     if listening.certificate is None:
         return None
-    chain, key = (_read(path, "--use-tls") for path in listening.certificate)
-    try:
-        # Why apart: of a pair that cannot be used, gRPC only says that the port cannot be bound.
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.set_ciphers("ALL:@SECLEVEL=0")  # Why: how strong a key must be, gRPC decides.
-        context.load_cert_chain(*listening.certificate, password=_no_password)
-    except (ssl.SSLError, ValueError) as error:
-        problem = "{} and {} are no certificate with its key, in PEM and without a password".format(
-            *listening.certificate
-        )
-        raise InvalidInputError(source="--use-tls", problem=problem) from error
-    if listening.client_authority is None:
-        return grpc.ssl_server_credentials([(key, chain)])
-    authority = _read(listening.client_authority, "--tls-client-ca")
-    try:
-        # Why apart: of a file that is none of authorities, gRPC only says that the port cannot be bound.
-        ssl.create_default_context(cadata=authority.decode("ascii", "replace"))
-    except (ssl.SSLError, ValueError) as error:
-        problem = f"{listening.client_authority} has no certificates in PEM: give the authorities of clients"
-        raise InvalidInputError(source="--tls-client-ca", problem=problem) from error
-    return grpc.ssl_server_credentials([(key, chain)], root_certificates=authority, require_client_auth=True)
-
-
-def _no_password() -> str:
-    """Why: without one, a key that has a password asks for it on the terminal."""
-    return ""
-
-
-def _read(path: Path, option: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidInputError(source=option, problem=f"{error.filename}: {error.strerror}") from error
+    found = rpc_tls(*listening.certificate, listening.client_authority, source="--use-tls")
+    has_authority = found.authority is not None
+    return grpc.ssl_server_credentials(
+        [(found.key, found.chain)], root_certificates=found.authority, require_client_auth=has_authority
+    )
 
 
 def _with_health(server: grpc.Server) -> health.HealthServicer:

@@ -1,4 +1,4 @@
-"""etcd's third protocol as JSON over HTTP, over any keyplan store: what Patroni's `etcd3:` mode and clients like it call.
+"""etcd's third protocol over any keyplan store: JSON over HTTP, for Patroni's `etcd3:` mode and clients like it, and gRPC.
 
 Keys, revisions and leases are the engine's own. Start in `service.py` for the calls, `transaction.py` for what a commit is.
 """

@@ -8,6 +8,7 @@ from typing import Any, Final
 from keyplan.engine import ALL_KEYS, Backoff, Engine, Lease
 from keyplan.errors import CommitConflictError, HistoryCompactedError, LeaseNotFoundError
 from keyplan.grpc_status import GrpcStatus
+from keyplan.protobuf import AlarmAction
 from keyplan.server.etcd_member import SERVER_VERSION, Identity, is_reserved
 from keyplan.server.etcd_v3.admission import check_put, check_transaction
 from keyplan.server.etcd_v3.changes import Changes
@@ -166,6 +167,12 @@ class Calls:
         return response
 
     # ---- the rest -------------------------------------------------------------------------------------------------------
+
+    def alarms(self, request: Request) -> Response:
+        """Tell that no alarm is raised: clients that ask whether all is well look. None can be raised."""
+        if request.action is not AlarmAction.GET:
+            raise CallFailure(GrpcStatus.UNIMPLEMENTED, "keyplan: there are no alarms to raise or to end")
+        return RECORDS.AlarmResponse(header=self.header(self.revision))
 
     def status(self, _request: Request) -> Response:
         """Tell the version and where the store stands."""

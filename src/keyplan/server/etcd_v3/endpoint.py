@@ -1,17 +1,16 @@
-"""HTTP of the JSON gateway: bodies, statuses, streams of lines, and who may call."""
+"""The calls that answer once, in whatever they are spoken: bodies and statuses, and who may call. Streams are beside it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final
 
-from msgspec import json
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.types import Scope
 
-from keyplan.errors import AccessDeniedError, HistoryCompactedError, KeyplanError
+from keyplan.errors import AccessDeniedError, KeyplanError
 from keyplan.grpc_status import GrpcStatus
 from keyplan.operations import Operation
 from keyplan.server.access import Caller, caller_of
@@ -21,15 +20,15 @@ from keyplan.server.confined import CallerStore
 from keyplan.server.etcd_member import Identity, Membership
 from keyplan.server.etcd_v3.calls import Calls
 from keyplan.server.etcd_v3.declared import changed_in
-from keyplan.server.etcd_v3.failures import PERMISSION_DENIED, CallFailure, failure_of
-from keyplan.server.etcd_v3.messages import RECORDS, encoded, message_in, messages_in
+from keyplan.server.etcd_v3.failures import CallFailure, failure_of
+from keyplan.server.etcd_v3.forms import MessageForm
+from keyplan.server.etcd_v3.messages import RECORDS
 from keyplan.server.etcd_v3.reach import is_surely_denied
-from keyplan.server.etcd_v3.watching import Selection, Stream, Watches, WatchHub
 from keyplan.server.gate import allow_body
 from keyplan.server.proxies import address_of
 from keyplan.server.service import ServiceContext
 
-__all__ = ["Endpoint", "Handler"]
+__all__ = ["Endpoint", "Handler", "body_of"]
 
 Handler = Callable[[Any], Any]
 """Of a request, the answer: records of the etcd table, whose classes are made at run time."""
@@ -42,20 +41,16 @@ _OF_OWN_HISTORY: Final = frozenset({"compact"})
 """Changes of what a reader has, too: where their own history begins. Why without a line: they concern nobody else, and who may
 write nothing is not to fill the log."""
 
-_EMPTY_RANGE: Final = "mvcc: watcher range is empty"
-_DENIED: Final = f"rpc error: code = PermissionDenied desc = {PERMISSION_DENIED}"
-"""What etcd tells a watch of that its caller may not see what it is on."""
-
-_HEADERS: Final = {"Grpc-Metadata-Content-Type": "application/grpc"}
-
 
 class Endpoint:
-    """The calls as Starlette's functions, each on the store of who asks. `begin` tells what is known once the service runs."""
+    """The calls as Starlette's functions, each on the store of who asks, spoken in one form.
 
-    def __init__(self, context: ServiceContext, watches: Watches, *, progress_seconds: float) -> None:
+    `begin` tells what is known once the service runs.
+    """
+
+    def __init__(self, context: ServiceContext, form: MessageForm) -> None:
         self._context = context
-        self._watches = watches
-        self._progress_seconds = progress_seconds
+        self.form = form
         self._identity: Identity | None = None
         self._membership: Membership | None = None
 
@@ -63,7 +58,8 @@ class Endpoint:
         """Take over who the gateway is."""
         self._identity, self._membership = identity, membership
 
-    def _calls_on(self, store: CallerStore) -> Calls:
+    def calls_on(self, store: CallerStore) -> Calls:
+        """Return the calls on a store."""
         return store.kept(self._made_for)
 
     def _made_for(self, store: CallerStore) -> Calls:
@@ -87,22 +83,25 @@ class Endpoint:
 
         async def answer(request: Request) -> Response:
             try:
-                store = await self._store_of(request)
-                message = await self._message(request, record)
-                call = handler(self._calls_on(store))
+                store = await self.store_of(request)
+                message = await self.message_of(request, record)
+                call = handler(self.calls_on(store))
                 is_near = is_read is True or (callable(is_read) and is_read(message))
                 async with await self._noted(request, store, declared, message):
                     # Why with its text: that of a long range takes longer than the reading.
-                    body = await (self._context.read if is_near else self._context.run)(
-                        _answered_in_text, call, message
-                    )
+                    body = await (self._context.read if is_near else self._context.run)(self._made, call, message)
             except CallFailure as failure:
-                return _failed(failure)
+                return self.form.failed(failure)
             except KeyplanError as error:
-                return _failed(failure_of(error))
-            return Response(body, media_type="application/json", headers=_HEADERS)
+                return self.form.failed(failure_of(error))
+            return self.form.answered(body)
 
         return answer
+
+    def _made(self, call: Handler, message: Any) -> bytes:
+        answer = call(message)
+        note_answer(answer)
+        return self.form.write(answer)
 
     async def _noted(
         self, request: Request, store: CallerStore, declared: Operation | None, message: Any
@@ -133,36 +132,36 @@ class Endpoint:
     async def members(self, request: Request) -> Response:
         """Tell the gateways as members of a cluster."""
         try:
-            calls = self._calls_on(await self._store_of(request))
+            calls = self.calls_on(await self.store_of(request))
             revision = await self._context.read(lambda: calls.revision)
         except CallFailure as failure:
-            return _failed(failure)
+            return self.form.failed(failure)
         except KeyplanError as error:
-            return _failed(failure_of(error))
+            return self.form.failed(failure_of(error))
         assert self._membership is not None
         shown = [
             RECORDS.Member(ID=member.id, name=member.name, peerURLs=[member.url], clientURLs=[member.url])
             for member in self._membership.members(request.scope)
         ]
-        return _answered(RECORDS.MemberListResponse(header=calls.header(revision), members=shown))
+        return self._answered(RECORDS.MemberListResponse(header=calls.header(revision), members=shown))
 
     async def authenticate(self, request: Request) -> Response:
         """Give a token for a password: with tokens configured, the password is the token."""
         try:
             # Why: nobody is known yet.
             allow_body(request, _AUTHENTICATE_BYTES_MAX)
-            message = message_in(await request.body(), RECORDS.AuthenticateRequest)
+            message = self.form.read(await request.body(), RECORDS.AuthenticateRequest)
             if not self._context.access.has_callers:
                 raise CallFailure(GrpcStatus.FAILED_PRECONDITION, "etcdserver: authentication is not enabled")
             password = message.password
             caller = await self._holder(request, message.name, password)
-            calls = self._calls_on(await self._context.store_of(caller))
+            calls = self.calls_on(await self._context.store_of(caller))
             revision = await self._context.read(lambda: calls.revision)
         except CallFailure as failure:
-            return _failed(failure)
+            return self.form.failed(failure)
         except KeyplanError as error:
-            return _failed(failure_of(error))
-        return _answered(RECORDS.AuthenticateResponse(header=calls.header(revision), token=password))
+            return self.form.failed(failure_of(error))
+        return self._answered(RECORDS.AuthenticateResponse(header=calls.header(revision), token=password))
 
     async def _holder(self, request: Request, name: str, password: str) -> Caller:
         """Return whose token a password is. Raises CallFailure: it is a guess like a wrong token."""
@@ -180,14 +179,17 @@ class Endpoint:
             raise CallFailure(GrpcStatus.INVALID_ARGUMENT, problem)
         return caller
 
-    async def _message(self, request: Request, record: Any) -> Any:
-        """Return the message of a request; a long one is read in a thread."""
-        body = await _body_of(request)
-        if len(body) <= _READ_AT_ONCE_BYTES_MAX:
-            return message_in(body, record)
-        return await self._context.run(message_in, body, record)
+    def _answered(self, answer: Any) -> Response:
+        return self.form.answered(self.form.write(answer))
 
-    async def _store_of(self, request: Request) -> CallerStore:
+    async def message_of(self, request: Request, record: Any) -> Any:
+        """Return the message of a request; a long one is read in a thread. Raises CallFailure."""
+        body = await body_of(request)
+        if len(body) <= _READ_AT_ONCE_BYTES_MAX:
+            return self.form.read(body, record)
+        return await self._context.run(self.form.read, body, record)
+
+    async def store_of(self, request: Request) -> CallerStore:
         """Return the store of who asks. Raises CallFailure for nobody's request, in etcd's words."""
         caller = caller_of(request)
         if caller is not None:
@@ -196,83 +198,8 @@ class Endpoint:
             raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: user name is empty")
         raise CallFailure(GrpcStatus.UNAUTHENTICATED, "etcdserver: invalid auth token")
 
-    # ---- streams --------------------------------------------------------------------------------------------------------
 
-    async def keep_alive(self, request: Request) -> Response:
-        """Renew leases: one line of answer for each message."""
-        try:
-            calls = self._calls_on(await self._store_of(request))
-            messages = await self._context.run(messages_in, await _body_of(request), RECORDS.LeaseKeepAliveRequest)
-            answers = [await self._context.run(calls.keep_alive, message) for message in messages]
-        except CallFailure as failure:
-            return _failed(failure)
-        except KeyplanError as error:
-            return _failed(failure_of(error))
-        lines = b"".join(map(_line, answers))
-        return Response(lines, media_type="application/json", headers=_HEADERS)
-
-    async def watch(self, request: Request) -> Response:
-        """Watch: a line that it was made, then a line for each batch of events, until the client goes."""
-        try:
-            store = await self._store_of(request)
-            # Why the first alone: over HTTP a client says nothing more once the answer has begun.
-            created = (await self._message(request, RECORDS.WatchRequest)).create_request
-            if created is None:
-                raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: a watch needs a create_request")
-            selection = Selection(created)
-        except CallFailure as failure:
-            return _failed(failure)
-        except KeyplanError as error:
-            return _failed(failure_of(error))
-        return StreamingResponse(self._lines(store, selection), media_type="application/json", headers=_HEADERS)
-
-    async def _lines(self, store: CallerStore, selection: Selection) -> AsyncIterator[bytes]:
-        hub: WatchHub | None = None
-        stream: Stream | None = None
-        calls = self._calls_on(store)
-
-        def line(revision: int, watch_id: int = selection.watch_id, **facts: Any) -> bytes:
-            return _line(RECORDS.WatchResponse(header=calls.header(revision), watch_id=watch_id, **facts))
-
-        try:
-            try:
-                if selection.is_empty:
-                    revision = await self._context.read(lambda: calls.revision)
-                    yield line(revision, -1, created=True, canceled=True, cancel_reason=_EMPTY_RANGE)
-                    return
-                hub, stream, revision = await self._watches.open(store, selection)
-            except AccessDeniedError:
-                revision = await self._context.read(lambda: calls.revision)
-                yield line(revision, created=True, canceled=True, cancel_reason=_DENIED)
-                return
-            except HistoryCompactedError as error:
-                revision = await self._context.read(lambda: calls.revision)
-                yield line(revision, created=True)
-                yield line(revision, canceled=True, compact_revision=error.facts["compacted_revision"])
-                return
-            except KeyplanError as error:
-                yield json.encode(failure_of(error).stream_body) + b"\n"
-                return
-            yield line(revision, created=True)
-            while (batch := await stream.next_batch(self._progress_seconds)) is not None:
-                events, reached = batch
-                if events:
-                    yield line(reached, events=events)
-                elif selection.has_progress:
-                    yield line(reached)
-            if isinstance(stream.error, HistoryCompactedError):
-                compacted = stream.error.facts["compacted_revision"]
-                yield line(stream.reached, canceled=True, compact_revision=compacted)
-            elif isinstance(stream.error, AccessDeniedError):
-                yield line(stream.reached, canceled=True, cancel_reason=_DENIED)
-            elif stream.error is not None:
-                yield json.encode(failure_of(stream.error).stream_body) + b"\n"
-        finally:
-            if hub is not None and stream is not None:
-                self._watches.leave(hub, stream)
-
-
-async def _body_of(request: Request) -> bytes:
+async def body_of(request: Request) -> bytes:
     """Return a request's body. Raises CallFailure for one that is too large: clients know etcd's words for it."""
     try:
         return await request.body()
@@ -280,25 +207,6 @@ async def _body_of(request: Request) -> bytes:
         if error.status != BODY_TOO_LARGE:
             raise
         raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: request is too large", is_last=True) from error
-
-
-def _answered_in_text(call: Handler, message: Any) -> bytes:
-    answer = call(message)
-    note_answer(answer)
-    return encoded(answer)
-
-
-def _line(result: Any) -> bytes:
-    return b'{"result":' + encoded(result) + b"}\n"
-
-
-def _answered(answer: Any) -> Response:
-    return Response(encoded(answer), media_type="application/json", headers=_HEADERS)
-
-
-def _failed(failure: CallFailure) -> Response:
-    headers = {"Connection": "close"} if failure.is_last else {}
-    return Response(json.encode(failure.body), failure.status, headers, "application/json")
 
 
 def _with_token(scope: Scope, token: str) -> Scope:

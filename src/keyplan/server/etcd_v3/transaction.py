@@ -4,7 +4,7 @@ Requests and answers are records of the etcd table; requests were admitted (admi
 returns an answer that is filled in when the commit's revision is known.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter, eq, gt, lt, ne
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from keyplan.grpc_status import GrpcStatus
 from keyplan.protobuf import CompareResult, CompareTarget, SortOrder, SortTarget
 from keyplan.server.etcd_v3.changes import Changes, beside_reserved
 from keyplan.server.etcd_v3.failures import CallFailure, too_much_read
-from keyplan.server.etcd_v3.messages import RECORDS, key_value, range_of
+from keyplan.server.etcd_v3.messages import NEW_REVISION, RECORDS, key_value, range_of
 from keyplan.server.reading import ReadAllowance
 
 __all__ = ["Answer", "delete_range", "look", "put", "read_range", "transact"]
@@ -64,7 +64,12 @@ def read_range(changes: Changes, request: Request) -> Answer:
     count = len(entries)
     if request.count_only:
         return lambda _revision: RECORDS.RangeResponse(count=count)
-    entries = _ordered([entry for entry in entries if _is_wanted(entry, request)], request)
+    if request.limit > 0 and request.sort_order is SortOrder.NONE and not _has_bounds(request):
+        # Why before they are sorted: so does etcd where no order is asked for, whatever they are sorted by.
+        entries = entries[: request.limit + 1]
+    # Why the next revision for what is written here: it is later than all that is there, whichever it will be.
+    found = [(entry, _numbered(entry, changes.revision + 1)) for entry in entries]
+    entries = [entry for entry, _ in _ordered([one for one in found if _is_wanted(one[1], request)], request)]
     has_more = 0 < request.limit < len(entries)
     if has_more:
         entries = entries[: request.limit]
@@ -119,12 +124,21 @@ def _is_wanted(entry: Entry, request: Request) -> bool:
     return not any((least and found < least) or (most and found > most) for found, least, most in bounds)
 
 
-def _ordered(entries: list[Entry], request: Request) -> list[Entry]:
+def _numbered(entry: Entry, revision: int) -> Entry:
+    """Return an entry as it is once it is committed in this revision, for what it is sorted and chosen by."""
+    if entry.mod_revision != NEW_REVISION:
+        return entry
+    created = revision if entry.create_revision == NEW_REVISION else entry.create_revision
+    return entry._replace(create_revision=created, mod_revision=revision)
+
+
+def _ordered(entries: list[tuple[Entry, Entry]], request: Request) -> list[tuple[Entry, Entry]]:
     # Why: etcd sorts by what is asked for even without an order, unless that is the key, in whose order they are.
     if request.sort_order is SortOrder.NONE and request.sort_target is SortTarget.KEY:
         return entries
     is_reverse = request.sort_order is SortOrder.DESCEND
-    return sorted(entries, key=attrgetter(_SORTS[request.sort_target]), reverse=is_reverse)
+    sorted_by = attrgetter(_SORTS[request.sort_target])
+    return sorted(entries, key=lambda one: sorted_by(one[1]), reverse=is_reverse)
 
 
 # ---- writes -----------------------------------------------------------------------------------------------------------
@@ -169,12 +183,25 @@ _REQUESTS: Final[dict[str, Callable[[Changes, Request], Answer]]] = {
 
 def transact(changes: Changes, request: Request) -> Answer:
     """Compare, and carry out one branch. Raises CallFailure; then nothing may be committed."""
-    # Why all of them first: every compare is read, and so guarded, whatever the others say.
+    # Why all first: nested transactions compare what was there before, too, and not what the ones around them have written.
+    return _transacted(changes, request, iter(list(_decided(changes, request))))
+
+
+def _decided(changes: Changes, request: Request) -> Iterator[bool]:
+    """Yield whether the compares hold, of this transaction and of those nested in the branch that is taken, in order."""
+    # Why each of them: every compare is read, and so guarded, whatever the others say.
     held = [_holds(changes, compare) for compare in request.compare]
     has_succeeded = all(held)
-    answers = [
-        _carried_out(changes, operation) for operation in (request.success if has_succeeded else request.failure)
-    ]
+    yield has_succeeded
+    for operation in request.success if has_succeeded else request.failure:
+        if operation.request_txn is not None:
+            yield from _decided(changes, operation.request_txn)
+
+
+def _transacted(changes: Changes, request: Request, decided: Iterator[bool]) -> Answer:
+    has_succeeded = next(decided)
+    branch = request.success if has_succeeded else request.failure
+    answers = [_carried_out(changes, operation, decided) for operation in branch]
 
     def answer(revision: int) -> Any:
         responses = [RECORDS.ResponseOp(**{f"response_{name}": each(revision)}) for name, each in answers]
@@ -183,9 +210,9 @@ def transact(changes: Changes, request: Request) -> Answer:
     return answer
 
 
-def _carried_out(changes: Changes, operation: Request) -> tuple[str, Answer]:
+def _carried_out(changes: Changes, operation: Request, decided: Iterator[bool]) -> tuple[str, Answer]:
     if operation.request_txn is not None:
-        return "txn", _headed(transact(changes, operation.request_txn), 0)
+        return "txn", _headed(_transacted(changes, operation.request_txn, decided), 0)
     for name, carry_out in _REQUESTS.items():
         request = getattr(operation, f"request_{name}")
         if request is not None:

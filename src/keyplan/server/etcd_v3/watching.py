@@ -17,7 +17,7 @@ from keyplan.server.etcd_v3.changes import beside_reserved
 from keyplan.server.etcd_v3.messages import RECORDS, key_value
 from keyplan.server.service import ServiceContext
 
-__all__ = ["Selection", "Stream", "WatchHub", "Watches"]
+__all__ = ["Selection", "Stream", "Unread", "WatchHub", "Watches"]
 
 _UNREAD_BYTES_MAX: Final = 32 << 20
 """Why: etcd, too, ends the watch of a client that does not read. Values are counted, for they may be large."""
@@ -53,6 +53,7 @@ class Selection:
         self.watch_id: int = request.watch_id
         self.start_revision: int = request.start_revision
         self.has_progress: bool = request.progress_notify
+        self.is_fragmented: bool = request.fragment
         self._has_previous: bool = request.prev_kv
         self._is_without_puts = FilterType.NOPUT in request.filters
         self._is_without_deletes = FilterType.NODELETE in request.filters
@@ -84,10 +85,33 @@ class Selection:
         return shown
 
 
+class Unread:
+    """How much has come for the watches of one client's stream that was not sent yet."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._batches = 0
+
+    def add(self, number: int) -> None:
+        """Count a batch of so many bytes."""
+        self._bytes += number
+        self._batches += 1
+
+    def take(self, number: int) -> None:
+        """Count it no more."""
+        self._bytes -= number
+        self._batches -= 1
+
+    @property
+    def is_too_much(self) -> bool:
+        """True when the client does not read. Why not of one batch: it may be as large as it likes."""
+        return self._bytes > _UNREAD_BYTES_MAX and self._batches > 1
+
+
 class Stream:
     """One watch: what has come for it and was not sent yet, behind what the history still holds for it."""
 
-    def __init__(self, selection: Selection, hub: "WatchHub") -> None:
+    def __init__(self, selection: Selection, hub: "WatchHub", unread: Unread) -> None:
         self.selection = selection
         self.after = 0
         """Nothing of this revision, or of an earlier one, is told any more."""
@@ -98,28 +122,43 @@ class Stream:
         self.past: Watch | None = None
         """Where it reads the history; None once it has caught up."""
         self._hub = hub
-        self._unread: deque[tuple[Sequence[Event], int]] = deque()
-        self._unread_bytes = 0
+        self._unread: deque[tuple[Sequence[Event], int, int]] = deque()
+        self._of_client = unread
         self._has_news = asyncio.Event()
+        self._has_moved = asyncio.Event()
+
+    async def reach(self, revision: int) -> None:
+        """Wait until everything up to a revision was told, or the watch ends."""
+        while self.reached < revision and not self.is_ended:
+            self._has_moved.clear()
+            await self._has_moved.wait()
+
+    def _move(self, reached: int) -> None:
+        self.reached = max(self.reached, reached)
+        self._has_moved.set()
 
     def give(self, events: Sequence[Event], reached: int) -> None:
         """Take a batch in, of events that are wanted; end the watch when its client does not read."""
         if not events:
             if not self._unread:
-                self.reached = max(self.reached, reached)
+                self._move(reached)
             return
-        self._unread.append((events, reached))
-        self._unread_bytes += sum(map(_bytes_of, events))
+        size = sum(map(_bytes_of, events))
+        self._unread.append((events, reached, size))
+        self._of_client.add(size)
         self._has_news.set()
-        if self._unread_bytes > _UNREAD_BYTES_MAX and len(self._unread) > 1:
+        if self._of_client.is_too_much:
             self.end(EngineUnavailableError(engine="watch", problem="the client did not read"))
 
     def end(self, error: KeyplanError | None = None) -> None:
         """Let the stream end."""
         self.error = error
         self.is_ended = True
+        for _, _, size in self._unread:
+            self._of_client.take(size)
         self._unread.clear()
         self._has_news.set()
+        self._has_moved.set()
 
     async def next_batch(self, timeout_seconds: float) -> tuple[list[Any], int] | None:
         """Return events and the revision they reach; no events when the time is over; None at the end."""
@@ -128,8 +167,8 @@ class Stream:
             if self.past is not None:
                 events = await self._hub.read_past(self, self.past)
             elif self._unread:
-                unread, reached = self._unread.popleft()
-                self._unread_bytes -= sum(map(_bytes_of, unread))
+                unread, reached, size = self._unread.popleft()
+                self._of_client.take(size)
                 events = self.told(unread, reached)
             else:
                 remaining = give_up_at - SYSTEM_CLOCK.monotonic()
@@ -147,7 +186,7 @@ class Stream:
         """Return what is wanted of a batch, as records, and count it as told."""
         shown = self.selection.shown(events, after=self.after)
         self.after = max(self.after, reached)
-        self.reached = max(self.reached, reached)
+        self._move(reached)
         return shown
 
 
@@ -229,22 +268,22 @@ class WatchHub:
             return EngineUnavailableError(engine="watch", problem="what may be seen has changed; watch again")
         return error
 
-    async def open(self, selection: Selection) -> tuple[Stream, int]:
+    async def open(self, selection: Selection, unread: Unread) -> tuple[Stream, int]:
         """Begin a watch. Return it and the store's revision; what happened since its start comes first.
 
         Raises HistoryCompactedError, EngineUnavailableError.
         """
         self._opening += 1
         try:
-            return await self._opened(selection)
+            return await self._opened(selection, unread)
         except AnswerError as error:
             raise _busy() from error
         finally:
             self._opening -= 1
 
-    async def _opened(self, selection: Selection) -> tuple[Stream, int]:
+    async def _opened(self, selection: Selection, unread: Unread) -> tuple[Stream, int]:
         await self._start()
-        stream = Stream(selection, self)
+        stream = Stream(selection, self, unread)
         now = max(await self._context.read(_revision, self.store.shown), self._reached)
         stream.after = selection.start_revision - 1 if selection.start_revision else now
         stream.reached = now
@@ -336,15 +375,21 @@ class Watches:
         """How many watches are open."""
         return sum(hub.watches for hubs in self._hubs.values() for hub in hubs)
 
-    async def open(self, store: CallerStore, selection: Selection) -> tuple[WatchHub, Stream, int]:
-        """Begin a watch as `WatchHub.open` does; return its hub, too. Raises AccessDeniedError."""
+    async def open(
+        self, store: CallerStore, selection: Selection, unread: Unread | None = None
+    ) -> tuple[WatchHub, Stream, int]:
+        """Begin a watch as `WatchHub.open` does; return its hub, too. Raises AccessDeniedError.
+
+        `unread` is that of all watches of one stream of a client; None for a watch that has its own.
+        """
+        unread = unread or Unread()
         for _ in range(_REACH_ATTEMPTS):
             if not store.is_whole:
                 await self._context.read(_look, store.engine, selection.range)
             reach = store.reach()
             hub = await self._hub(store, reach)
             try:
-                stream, now = await hub.open(selection)
+                stream, now = await hub.open(selection, unread)
             except BaseException:
                 self._rest(hub)
                 raise

@@ -1,15 +1,19 @@
-"""Who makes a request of gRPC, as far as it and its connection say: a token, a TLS client certificate, an address.
+"""Who makes a call of gRPC, as far as it and its connection say: a token, a TLS client certificate, an address.
 
 Not whose process is at the other end of a unix socket: gRPC for Python does not tell.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from asyncio import Transport
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from ipaddress import ip_address
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import unquote
 
-__all__ = ["Asking", "Certificate", "address_of", "certificate_of", "token_of"]
+from keyplan.server.peers import Certificate, Peer
+
+__all__ = ["RpcAsking", "RpcPeer", "end_of", "rpc_address", "rpc_certificate", "rpc_token"]
 
 _KINDS: Final = {"peer_dns": "DNS", "peer_uri": "URI", "peer_email": "email", "peer_ip": "IP"}
 _ESCAPED: Final = re.compile(r"\\(?:([0-9A-Fa-f]{2})|.)", re.DOTALL)
@@ -17,8 +21,8 @@ _OCTETS: Final = re.compile(r"(?:[\x80-\xff])+")
 _ASCII: Final = 0x80
 
 
-class Asking(Protocol):
-    """A request of gRPC, as far as it says who makes it."""
+class RpcAsking(Protocol):
+    """A call of gRPC, as far as it says who makes it."""
 
     def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None:
         """Return what it carries beside its message."""
@@ -32,14 +36,7 @@ class Asking(Protocol):
         ...
 
 
-class Certificate(NamedTuple):
-    """What a client's certificate names, as an access file has it: its subject, and its alternative names."""
-
-    subject: str
-    names: tuple[str, ...]
-
-
-def token_of(asking: Asking) -> str | None:
+def rpc_token(asking: RpcAsking) -> str | None:
     """Return the bearer token of a request; empty when what says who asks is none, None when nothing says it."""
     headers: Mapping[str, str | bytes] = dict(asking.invocation_metadata() or ())
     given = headers.get("authorization")
@@ -50,7 +47,7 @@ def token_of(asking: Asking) -> str | None:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def certificate_of(asking: Asking) -> Certificate | None:
+def rpc_certificate(asking: RpcAsking) -> Certificate | None:
     """Return the certificate that TLS has verified, which an authority of `--tls-client-ca` has signed; None without one."""
     found = asking.auth_context()
     if found.get("transport_security_type") != [b"ssl"] or not found.get("x509_subject"):
@@ -59,12 +56,41 @@ def certificate_of(asking: Asking) -> Certificate | None:
     return Certificate(_subject(found["x509_subject"][0]), names)
 
 
-def address_of(asking: Asking) -> str:
+def rpc_address(asking: RpcAsking) -> str:
     """Return the address of the other end, without its port; `unix` over a unix socket."""
     kind, _, rest = asking.peer().partition(":")
     if kind == "unix":
         return kind
     return unquote(rest.rpartition(":")[0]).strip("[]") or kind
+
+
+def end_of(asking: RpcAsking) -> tuple[str, int] | None:
+    """Return the address and the port of the other end; None over a unix socket."""
+    port = asking.peer().rpartition(":")[2]
+    return (rpc_address(asking), int(port)) if port.isdigit() else None
+
+
+class RpcPeer(Peer):
+    """The other end of a call's connection. `hang_up` ends the call, and not the connection, which has others."""
+
+    def __init__(self, asking: RpcAsking, ends: tuple[Any, Any], hang_up: Callable[[], object]) -> None:
+        super().__init__(_Ends(ends, hang_up))
+        self._asking = asking
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        return rpc_certificate(self._asking)
+
+
+class _Ends(Transport):
+    """What a peer asks of a connection, of one that gRPC holds: its two ends."""
+
+    def __init__(self, ends: tuple[Any, Any], hang_up: Callable[[], object]) -> None:
+        super().__init__({"peername": ends[0], "sockname": ends[1]})
+        self._hang_up = hang_up
+
+    def close(self) -> None:
+        self._hang_up()
 
 
 def _plain(kind: str, name: bytes) -> str:

@@ -1,0 +1,323 @@
+"""The listener of gRPC: calls become requests of ASGI, and answers messages and a status. Needs grpcio.
+
+One handler has all calls, as streams of messages in both directions: over the wire a call of one message is a stream of one,
+and only of a stream is it known when the client has taken what was written.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+import msgspec
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Scope
+
+from keyplan.errors import InvalidInputError
+from keyplan.grpc_status import GrpcStatus
+from keyplan.server.bounds import BODY_BYTES_PER_SECOND_MIN, HEADER_BYTES_MAX, EdgeBounds
+from keyplan.server.listen import resolved_address
+from keyplan.server.peers import set_peer, set_whole
+from keyplan.server.rpc import RPC_CALL, RPC_MESSAGE, RPC_STATUS, RpcPlace, RpcRoute, RpcTerms, status_of_http
+from keyplan.server.rpc_asking import RpcPeer, end_of
+from keyplan.server.rpc_tls import rpc_tls
+
+__all__ = ["listening"]
+
+_OVERHEAD_BYTES: Final = 512 << 10
+"""What a message may have beyond a body's bytes. Why: one a little too large is refused in its protocol's words, as etcd's."""
+
+_CALLS_OF_CONNECTION_MAX: Final = 1_000
+"""Calls of one connection at once. Why so many: clients of etcd keep one connection, and all their calls are on it."""
+
+_READS_MAX: Final = 256
+"""Messages that are being read at once, but those of streams. Why: each has up to a body's bytes in memory, not yet counted."""
+
+_PING_SECONDS_MIN: Final = 1
+"""Why: etcd's clients look every few seconds whether the server is there, and gRPC would take that for an attack."""
+
+_DEAD_SECONDS: Final = 60
+"""After how long a client is asked whether it is there that says nothing."""
+
+_TEXT_MAX: Final = 1_000
+"""Characters of a status's text. Why: it travels in a header, and clients refuse long ones."""
+
+_CODES: Final[Mapping[int, grpc.StatusCode]] = {code.value[0]: code for code in grpc.StatusCode}
+
+_AUTHORIZATION: Final = "token"
+"""What clients of etcd call in a call's metadata what HTTP calls the authorization."""
+
+
+@asynccontextmanager
+async def listening(
+    place: RpcPlace, routes: Mapping[str, RpcRoute], asgi: ASGIApp, terms: RpcTerms
+) -> AsyncIterator[str]:
+    """Answer the calls of these paths for the length of a block, which is given the address.
+
+    Raises InvalidInputError for an address that cannot be listened on, or that others could reach who are not to, and for
+    certificates that cannot be used.
+    """
+    host, port = resolved_address(place.address, source=place.source, allow_remote=terms.allow_remote)
+    credentials = _credentials(terms)
+    own = _Own("http" if credentials is None else "https", host)
+    slots = asyncio.Semaphore(_READS_MAX)
+    server = grpc.aio.server(
+        handlers=[_Handlers(asgi, routes, terms.bounds, own, slots)],
+        options=_options(terms.bounds),
+        maximum_concurrent_rpcs=terms.bounds.connections_of_all,
+    )
+    shown = f"[{host}]" if ":" in host else host
+    try:
+        bound = (
+            server.add_insecure_port(f"{shown}:{port}")
+            if credentials is None
+            else server.add_secure_port(f"{shown}:{port}", credentials)
+        )
+    except RuntimeError as error:
+        raise InvalidInputError(source=place.source, problem=f"{place.address} cannot be listened on") from error
+    own.port = bound
+    await server.start()
+    ending = asyncio.create_task(_stopped(server, terms))
+    try:
+        yield f"{'grpc' if credentials is None else 'grpcs'}://{shown}:{bound}"
+    finally:
+        terms.closing.set()
+        await ending
+
+
+def _credentials(terms: RpcTerms) -> grpc.ServerCredentials | None:
+    if terms.tls_certificate is None:
+        return None
+    key = terms.tls_key or terms.tls_certificate
+    found = rpc_tls(terms.tls_certificate, key, terms.tls_client_authority, source="--tls-certificate")
+    has_authority = found.authority is not None
+    return grpc.ssl_server_credentials(
+        [(found.key, found.chain)], root_certificates=found.authority, require_client_auth=has_authority
+    )
+
+
+async def _stopped(server: "grpc.aio.Server", terms: RpcTerms) -> None:
+    """Take no more calls once the server is to stop, and let those under way end."""
+    await terms.closing.wait()
+    await server.stop(terms.grace_seconds)
+
+
+def _options(bounds: EdgeBounds) -> list[tuple[str, int]]:
+    return [
+        # Why not shared: two servers on one port would share its calls without anybody's knowing.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", bounds.body_bytes_max + _OVERHEAD_BYTES),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", _CALLS_OF_CONNECTION_MAX),
+        ("grpc.max_metadata_size", HEADER_BYTES_MAX),
+        ("grpc.absolute_max_metadata_size", HEADER_BYTES_MAX),
+        ("grpc.max_allowed_incoming_connections", bounds.connections_of_all),
+        ("grpc.server_handshake_timeout_ms", round(bounds.head_seconds_max * 1_000)),
+        ("grpc.http2.min_ping_interval_without_data_ms", _PING_SECONDS_MIN * 1_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.keepalive_time_ms", _DEAD_SECONDS * 1_000),
+    ]
+
+
+class _Own:
+    """Where this listener is: the port is known once it is bound."""
+
+    def __init__(self, scheme: str, host: str) -> None:
+        self.scheme = scheme
+        self.host = host
+        self.port = 0
+
+    def at(self, client: tuple[str, int] | None) -> tuple[str, int]:
+        """Return the end that a client's connection has here. Why of its address: within a machine the two are the same."""
+        is_any = ip_address(self.host.partition("%")[0]).is_unspecified
+        return (client[0] if is_any and client else self.host), self.port
+
+
+class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # Why: it takes arguments in the stubs alone.
+    """Finds the handler of a call by its path."""
+
+    def __init__(
+        self,
+        asgi: ASGIApp,
+        routes: Mapping[str, RpcRoute],
+        bounds: EdgeBounds,
+        own: _Own,
+        slots: asyncio.Semaphore,
+    ) -> None:
+        self._asgi = asgi
+        self._bounds = bounds
+        self._own = own
+        self._slots = slots
+        self._known = {path: _handler(self._answering(path, route)) for path, route in routes.items()}
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes] | None":
+        return self._known.get(handler_call_details.method) or _ABSENT
+
+    def _answering(self, path: str, route: RpcRoute) -> "_Answer":
+        async def answer(_messages: Any, context: Any) -> None:
+            call = _Call(context, self._bounds, self._slots, takes_stream=route.takes_stream)
+            try:
+                await self._asgi(self._scope(path, call), call.receive, call.send)
+            except ClientDisconnect:
+                call.cut()
+            except Exception:  # noqa: BLE001  # Why: the outermost place. The gate has logged it, and sends it on.
+                call.fail(GrpcStatus.INTERNAL, "the server failed; its log says more")
+            await call.finish()
+
+        return answer
+
+    def _scope(self, path: str, call: "_Call") -> Scope:
+        context = call.context
+        client = end_of(context)
+        own = self._own.at(client)
+        scope: Scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": "2",
+            "method": "POST",
+            "scheme": self._own.scheme,
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "query_string": b"",
+            "headers": _headers(context),
+            "client": client,
+            "server": own,
+            RPC_CALL: call,
+        }
+        set_peer(scope, RpcPeer(context, (client, own), call.cut))
+        set_whole(scope)
+        return scope
+
+
+_Answer = Callable[[Any, Any], Awaitable[None]]
+
+
+def _handler(answer: _Answer) -> "grpc.RpcMethodHandler[bytes, bytes]":
+    spoken: Any = answer  # Why: the stubs know the synchronous form alone.
+    return grpc.stream_stream_rpc_method_handler(spoken)
+
+
+async def _tell_absent(_messages: Any, context: Any) -> None:
+    await context.abort(
+        grpc.StatusCode.UNIMPLEMENTED, "keyplan: this call is not served here; see the guide of the service"
+    )
+
+
+_ABSENT: Final = _handler(_tell_absent)
+
+
+def _headers(context: Any) -> list[tuple[bytes, bytes]]:
+    """Return a call's metadata as headers."""
+    found: list[tuple[bytes, bytes]] = []
+    for name, value in context.invocation_metadata() or ():
+        if isinstance(value, str):
+            raw_name = b"authorization" if name == _AUTHORIZATION else name.encode("latin-1", "replace")
+            found.append((raw_name, value.encode("latin-1", "replace")))
+    return found
+
+
+class _Call:
+    """One call as ASGI has it: `receive` and `send` of its request, and how it ended."""
+
+    def __init__(self, context: Any, bounds: EdgeBounds, slots: asyncio.Semaphore, *, takes_stream: bool) -> None:
+        self.context = context
+        self._bounds = bounds
+        self._slots = slots
+        self._takes_stream = takes_stream
+        self._is_read = False
+        self._is_cut = asyncio.Event()
+        self._status = 0
+        self._told: tuple[GrpcStatus, str] | None = None
+        self._failure_body = b""
+
+    # ---- what comes --------------------------------------------------------------------------------------------------------
+
+    async def receive(self) -> Message:
+        """Return the call's message as the whole body; after that, wait until the call is cut."""
+        if self._is_read:
+            await self._is_cut.wait()
+            return {"type": "http.disconnect"}
+        self._is_read = True
+        body = b"" if self._takes_stream else await self._read_whole()
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def _read_whole(self) -> bytes:
+        allowed = self._bounds.body_seconds_max + self._bounds.body_bytes_max / BODY_BYTES_PER_SECOND_MIN
+        try:
+            async with asyncio.timeout(allowed), self._slots:
+                message = await self.context.read()
+        except TimeoutError as error:
+            raise ClientDisconnect from error
+        if not isinstance(message, bytes):
+            raise ClientDisconnect
+        return message
+
+    async def messages(self) -> AsyncIterator[bytes]:
+        """Yield the messages of a stream."""
+        while isinstance(message := await self.context.read(), bytes):
+            yield message
+
+    # ---- what goes ---------------------------------------------------------------------------------------------------------
+
+    async def send(self, message: Message) -> None:
+        """Take a part of the answer, and return when the client's side has room again. Raises ClientDisconnect."""
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            self._hear(message["headers"])
+        elif message["type"] == "http.response.trailers":
+            self._hear(message["headers"])
+        elif self._told is None and self._status != 200:
+            self._failure_body += message.get("body", b"")
+        elif body := message.get("body", b""):
+            await self._write(body)
+
+    async def _write(self, body: bytes) -> None:
+        # Why both: a large answer over a slow link takes its time, and who takes nothing is not waited for.
+        allowed = self._bounds.unread_seconds_max + len(body) / BODY_BYTES_PER_SECOND_MIN
+        try:
+            async with asyncio.timeout(allowed):
+                await self.context.write(body)
+        except TimeoutError as error:
+            raise ClientDisconnect from error
+
+    def _hear(self, headers: Any) -> None:
+        found = dict(headers)
+        if RPC_STATUS in found:
+            self._told = GrpcStatus(int(found[RPC_STATUS])), found.get(RPC_MESSAGE, b"").decode()
+
+    def cut(self) -> None:
+        """End the call, whatever was answered: nobody is to take it for whole."""
+        self.fail(GrpcStatus.UNAUTHENTICATED, "keyplan: who asked is not known any more, or may not have this any more")
+        self._is_cut.set()
+
+    def fail(self, status: GrpcStatus, text: str) -> None:
+        """Let the call end with this."""
+        self._told = status, text
+
+    async def finish(self) -> None:
+        """End the call with its status."""
+        if self._told is None and self._status != 200:
+            self._told = status_of_http(self._status), _text_in(self._failure_body)
+        if self._told is not None and self._told[0] is not GrpcStatus.OK:
+            status, text = self._told
+            await self.context.abort(_CODES[status], text[:_TEXT_MAX])
+
+
+class _Fault(msgspec.Struct):
+    message: str = ""
+
+
+class _Failure(msgspec.Struct):
+    error: _Fault
+
+
+def _text_in(body: bytes) -> str:
+    """Return the sentence of a failure that stands in JSON, as the gate's do."""
+    try:
+        return f"keyplan: {msgspec.json.decode(body, type=_Failure).error.message}"
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return "keyplan: the server failed; its log says more"
