@@ -47,6 +47,10 @@ def node(tmp_path: Path, clock: FakeClock) -> Iterator[Node]:
     node = Node(tmp_path / "n1", PLAN, Host(Path("/usr/bin"), sys.executable, script, ""), clock)
     node.prepare()
     yield node
+    killed(node)
+
+
+def killed(node: Node) -> None:
     node.kill()
     until(lambda: node.process is None, 30, lambda: "it has ended")
 
@@ -59,8 +63,7 @@ def fail(node: Node, clock: FakeClock) -> None:
     until(lambda: (node.folder / "log").read_text().count("unable") > begun, 30, lambda: "it has begun")
     clock.advance(HOUR)
     node.keep()
-    node.kill()
-    until(lambda: node.process is None, 30, lambda: "it has ended")
+    killed(node)
     node.keep()
 
 
@@ -69,6 +72,21 @@ def test_a_bootstrap_that_fails_after_an_hour_has_failed_and_the_reason_is_kept(
     for count in (1, 2, 3):
         fail(node, clock)
         assert (node.failures, node.failure) == (count, "ERROR: [049]: unable to connect to bucket")
+
+
+def test_an_agent_that_comes_after_another_counts_on(node: Node, clock: FakeClock) -> None:
+    fail(node, clock)
+    killed(node)
+    next_node = Node(node.folder, PLAN, node.host, clock)
+    assert (next_node.failures, next_node.failure) == (1, "ERROR: [049]: unable to connect to bucket")
+    fail(next_node, clock)
+    killed(next_node)
+    assert Node(node.folder, PLAN, node.host, clock).failures == 2
+
+
+def test_what_is_no_count_is_none(node: Node, clock: FakeClock) -> None:
+    (node.folder / "failures").write_text("torn")
+    assert Node(node.folder, PLAN, node.host, clock).failures == 0
 
 
 def test_a_node_that_was_told_to_end_has_not_failed(node: Node) -> None:
@@ -98,5 +116,6 @@ def test_only_postgresql_that_takes_connections_behind_its_recovery_makes_failur
             (data / "recovery.signal").unlink()
             node.keep()
             assert (node.failures, node.failure) == (0, "")
+            assert Node(node.folder, PLAN, node.host, clock).failures == 0
         finally:
             postmaster.send_signal(signal.SIGKILL)

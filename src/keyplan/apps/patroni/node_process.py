@@ -4,6 +4,7 @@
     NODE/process       id and start time of Patroni             NODE/home/         all that PostgreSQL writes
     NODE/log           what both say                       NODE/server.*      certificate and key, where it has one
     NODE/upgrade.*     what is run for an upgrade          NODE/pgbackrest.*  where its archive is, where it has one
+    NODE/failures      how often Patroni ended by itself
 
 A node lives on without the agent, and the next agent finds it here.
 """
@@ -32,6 +33,7 @@ from keyplan.apps.patroni.node_config import (
     patroni_configuration,
     written,
 )
+from keyplan.apps.patroni.node_failures import NodeFailures
 from keyplan.apps.patroni.node_host import Host, make_passage
 from keyplan.apps.patroni.node_log import failure_in
 from keyplan.apps.patroni.node_users import owner_of, user_entry
@@ -85,8 +87,7 @@ class Node:
         self._clock = clock
         self._process = Spawned(folder / "process")
         self._is_meant_to_run = False
-        self._failures = 0
-        self._failure = ""
+        self._failures = NodeFailures(folder / "failures")
         self._started_at = clock.monotonic()
         self._may_start_at = clock.monotonic()
         self._ends_by = 0.0
@@ -199,14 +200,15 @@ class Node:
     def failures(self) -> int:
         """How often Patroni has ended by itself here, one end after the other, without that the node has done its work between.
 
-        That is so once PostgreSQL has taken connections for a while, with all of a backup's log replayed.
+        That is so once PostgreSQL has taken connections for a while, with all of a backup's log replayed. An agent goes on with
+        the count of the one before.
         """
-        return self._failures
+        return self._failures.count
 
     @property
     def failure(self) -> str:
         """What its log said of the last of them, as `last_failure` tells it; empty where there was none."""
-        return self._failure
+        return self._failures.reason
 
     @property
     def _is_settled(self) -> bool:
@@ -330,13 +332,13 @@ class Node:
         if self._process.is_alive:
             self._is_meant_to_run = True
             # Why not by the time alone: a bootstrap that is at work for an hour and ends in vain has failed all the same.
-            if self._failures and now - self._started_at > _STEADY_SECONDS and self._is_settled:
-                self._failures, self._failure = 0, ""
+            if self.failures and now - self._started_at > _STEADY_SECONDS and self._is_settled:
+                self._failures.forget()
             self._may_start_at = now
             return
         if self._is_meant_to_run:
             self._is_meant_to_run = False
-            self._failures, self._failure = self._failures + 1, self.last_failure()
+            self._failures.add(self.last_failure())
         if now < self._may_start_at or now < self._waits_until:
             return
         self._process.start(
@@ -350,9 +352,9 @@ class Node:
 
     @property
     def _waits_until(self) -> float:
-        if self._failures == 0:
+        if self.failures == 0:
             return 0.0
-        return self._started_at + _RESTART_SECONDS[min(self._failures, len(_RESTART_SECONDS)) - 1]
+        return self._started_at + _RESTART_SECONDS[min(self.failures, len(_RESTART_SECONDS)) - 1]
 
     def halt(self, *, is_halted: bool) -> None:
         """Let it stay ended from now on, for the next agent too; or run again."""
