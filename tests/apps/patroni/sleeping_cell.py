@@ -21,7 +21,10 @@ def sleeping_agents(tmp_path: Path, folder: Path) -> Iterator[Agents]:
     """Make agents of one cell, whose Patroni is a program that sleeps; each is ended with its nodes."""
     script = tmp_path / "sleeper.py"
     script.write_text("import time\ntime.sleep(600)\n")
-    host = Host(Path("/usr/bin"), sys.executable, script, "")
+    (programs := tmp_path / "programs").mkdir()
+    # Why: nodes find it there, also where none is installed; no test here runs it.
+    (programs / "pgbackrest").touch(0o755)
+    host = Host(programs, sys.executable, script, "")
     made: list[CellAgent] = []
 
     def make(store: Store, *, accept: str = "") -> CellAgent:

@@ -1,42 +1,35 @@
 """Backups and a restore to a point in time, with real Patroni, PostgreSQL and pgBackRest; only by what operators see."""
 
-import json
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
-import keyplan
-from keyplan.apps.patroni import Broker
-from keyplan.apps.patroni.backups.books import newest_book
-from keyplan.apps.patroni.backups.records import BackupBook
-from keyplan.apps.patroni.catalog import BUILT_IN_CATALOG
-from keyplan.apps.patroni.diagnosis import diagnose
-from tests.apps.patroni.up_process import UpProcess, psql, up_process, why_no_up
+from tests.apps.patroni.operated import (
+    ROWS,
+    backup_folder,
+    bind,
+    book_of,
+    command,
+    done,
+    faults,
+    ids_of,
+    now_in,
+    operation_of,
+    provision,
+    superuser_uri,
+    why_no_backups,
+    write_catalog,
+)
+from tests.apps.patroni.up_process import UpProcess, psql, up_process
 from tests.servers.patroni import until
-
-ROWS = "select string_agg(n::text, ' ' order by n) from story"
-
-
-def why_no_backups() -> str | None:
-    """Why nothing can be backed up here, None when it can."""
-    if shutil.which("pgbackrest") is None:
-        return "pgBackRest is not installed: apt-get install pgbackrest"
-    return why_no_up()
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where backups go: a folder of the user that PostgreSQL runs as."""
-    made = Path("/dev/shm" if Path("/dev/shm").is_dir() else "/tmp") / tmp_path_factory.mktemp("backups").name
-    made = made.with_name(f"{made.name}-{os.getpid()}")
-    made.mkdir()
-    if os.geteuid() == 0:
-        shutil.chown(made, "postgres")
-    return made
+def folder() -> Iterator[Path]:
+    """Where backups go."""
+    with backup_folder() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -44,68 +37,16 @@ def everything(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     problem = why_no_backups()
     if problem is not None:
         pytest.skip(f"needs backups of PostgreSQL clusters: {problem}")
-    catalog = msgspec.to_builtins(BUILT_IN_CATALOG)
-    for plan in catalog["services"][0]["plans"]:
-        plan["backups"] = {"repository": {"folder": str(folder)}, "archive_seconds": 1}
     file = tmp_path_factory.mktemp("catalog") / "catalog.json"
-    file.write_text(json.dumps(catalog))
-    try:
-        with up_process(cells=1, settings=[f"catalog={file}"], has_instance_users=False) as process:
-            yield process
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def command(everything: UpProcess, words: str) -> str:
-    return everything.bash(f"keyplan patroni {words} --store lmdb:/srv/clusters/store")
-
-
-def done(everything: UpProcess, words: str) -> None:
-    """Run a command that begins an operation, which succeeds."""
-    told = command(everything, words)
-    assert told.splitlines()[-1] == "keyplan: done", told + everything.logs()
-
-
-def superuser_uri(everything: UpProcess, instance: str) -> str:
-    """How to log in as an instance's superuser, at its leader."""
-    with keyplan.open(everything.ready["store"]) as store:
-        broker = Broker(store)
-        state, port = broker.instances.require(instance), broker.allocations.require(instance)
-    user = state.superuser_credentials
-    return f"postgres://{user.username}:{user.password.reveal()}@127.0.0.1:{port}/postgres?sslmode=require"
-
-
-def bind(everything: UpProcess, name: str, ids: dict[str, str]) -> str:
-    """Bind a user to f1; return how it logs in."""
-    status, answer = everything.call("PUT", f"/v2/service_instances/f1/service_bindings/{name}", ids)
-    assert status == 201, answer
-    return str(answer["credentials"]["uri"])
+    write_catalog(file, {"folder": str(folder)})
+    with up_process(cells=1, settings=[f"catalog={file}"], has_instance_users=False) as process:
+        yield process
 
 
 def unbind(everything: UpProcess, name: str, ids: dict[str, str]) -> None:
     """Take the user back."""
     query = f"service_id={ids['service_id']}&plan_id={ids['plan_id']}"
     assert everything.call("DELETE", f"/v2/service_instances/f1/service_bindings/{name}?{query}")[0] == 200
-
-
-def book_of(everything: UpProcess) -> BackupBook:
-    """The backups that there are of f1."""
-    with keyplan.open(everything.ready["store"]) as store:
-        found = newest_book(Broker(store), "f1")
-    assert found is not None
-    return found
-
-
-def completed_steps(everything: UpProcess, instance: str) -> int:
-    """How far an instance's operation is."""
-    with keyplan.open(everything.ready["store"]) as store:
-        return Broker(store).operations.require(instance).completed_steps
-
-
-def faults(everything: UpProcess) -> list[str]:
-    """What the doctor finds."""
-    with keyplan.open(everything.ready["store"]) as store:
-        return [f"{fault.kind} {fault.subject}" for fault in diagnose(store)]
 
 
 def _assert_restored_in_place(everything: UpProcess, between: str, bound: tuple[str, str]) -> None:
@@ -160,26 +101,20 @@ def _assert_a_bad_backup_is_told_and_a_good_one(everything: UpProcess, folder: P
 def test_a_cluster_is_made_again_as_it_was_in_place_and_beside_it_and_what_is_wrong_with_its_backups_is_told(
     everything: UpProcess, folder: Path
 ) -> None:
-    service = everything.call("GET", "/v2/catalog")[1]["services"][0]
     # Why one node: the others of a cluster are made, halted and resumed as in the tests on paper, and take twice as long.
-    plan = next(plan["id"] for plan in service["plans"] if plan["name"] == "solo")
-    ids = {"service_id": service["id"], "plan_id": plan, "organization_guid": "o", "space_guid": "s"}
+    ids = ids_of(everything, "solo")
     # A plan says where its clusters are backed up: one is made with the first backup.
-    assert everything.call("PUT", "/v2/service_instances/f1?accepts_incomplete=true", ids)[0] == 202
-    assert everything.until_done("f1") == "succeeded", everything.logs()
-    former = bind(everything, "b1", ids)
+    provision(everything, "solo")
+    former = bind(everything, "b1", "solo")
     uri = superuser_uri(everything, "f1")
     until(lambda: psql(uri, "create table story (n int); select 1") == "1", 60, everything.logs)
 
     # A role whose place another one has taken has a password that counts no more; in a new cluster it is the first again.
     assert psql(uri, "alter role rewinder valid until '2001-01-01'; insert into story values (1), (2); select 1") == "1"
-    # Why: a time is later than the second that the first backup had ended in.
-    ended = book_of(everything).backups[0].ended_at + 1
-    until(lambda: psql(uri, f"select clock_timestamp() > to_timestamp({ended})") == "t", 30, everything.logs)
-    between = psql(uri, "select to_char(clock_timestamp() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')")
+    between = now_in(everything, uri)
     assert psql(uri, "insert into story values (3); select 1") == "1"
     unbind(everything, "b1", ids)
-    _assert_restored_in_place(everything, between, (former, bind(everything, "b2", ids)))
+    _assert_restored_in_place(everything, between, (former, bind(everything, "b2", "solo")))
 
     # What has come back leads on another timeline, as after a failover.
     assert psql(uri, "insert into story values (4); select 1") == "1"
@@ -188,7 +123,7 @@ def test_a_cluster_is_made_again_as_it_was_in_place_and_beside_it_and_what_is_wr
     done(everything, "backup f1 --kind incremental")
     assert "begun" in command(everything, f"restore f1 --as f2 --to {between} --no-wait")
     # Why not its end: it needs nothing more of f1 then, and takes a while.
-    until(lambda: completed_steps(everything, "f2") > 1, 60, everything.logs)
+    until(lambda: operation_of(everything, "f2").completed_steps > 1, 60, everything.logs)
     _assert_a_bad_backup_is_told_and_a_good_one(everything, folder)
 
     assert everything.until_done("f2") == "succeeded", everything.logs()

@@ -78,14 +78,10 @@ def test_a_token_that_could_not_be_written_is_taken_up_when_it_can(agents: Agent
 
 
 def test_other_logins_reach_a_node_whose_backups_have_no_place_at_the_moment(
-    agents: Agents, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    agents: Agents, folder: Path, tmp_path: Path
 ) -> None:
     """A rotation, as another certificate, is not to wait for a repository, and what is told of it follows later."""
-    repository, programs = tmp_path / "repository", tmp_path / "programs"
-    for made in (repository, programs):
-        made.mkdir()
-    (programs / "pgbackrest").touch(0o755)
-    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    (repository := tmp_path / "repository").mkdir()
     store = ordered_store()
     archive = new_archive("i", BackupPolicy(repository=Repository(folder=str(repository))))
     order = NodeOrder(instance="i", superuser=login("first"), archive=archive)

@@ -92,13 +92,18 @@ class Host:
         # Why the script: Patroni starts itself again by its path, and as a module it would find its own `collections` first.
         return as_user(self.user, self.python, _NO_SITE, str(self.script), str(configuration))
 
+    @property
+    def search_path(self) -> str:
+        """Where a node's processes look for programs, as in PATH: an agent may have another one."""
+        return f"{self.programs}:/usr/bin:/bin"
+
     def environment(self, home: Path) -> Mapping[str, str]:
         """All that a node's processes see of the environment: nothing of the agent's, which may hold secrets."""
         packages = os.pathsep.join(path for path in sys.path if path.endswith("site-packages"))
         return {
             "HOME": str(home),
             "LC_ALL": "C",
-            "PATH": f"{self.programs}:/usr/bin:/bin",
+            "PATH": self.search_path,
             "PYTHONPATH": packages,
             "PYTHONDONTWRITEBYTECODE": "1",
             # Trap: without a file it may read, libpq would take root's.

@@ -78,8 +78,9 @@ def _keys(archive: Archive, host: Host) -> AccessKeys:
 
 
 def _require_repository(archive: Archive, plan: NodePlan, host: Host) -> None:
-    if shutil.which("pgbackrest") is None:
-        raise InvalidInputError(source="pgBackRest", problem="is not installed: apt-get install pgbackrest")
+    if shutil.which("pgbackrest", path=host.search_path) is None:
+        problem = f"is not in {host.search_path}, where nodes look for it: apt-get install pgbackrest"
+        raise InvalidInputError(source="pgBackRest", problem=problem)
     repository = archive.policy.repository
     if repository.s3 is not None:
         return

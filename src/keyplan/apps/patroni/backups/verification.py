@@ -20,7 +20,7 @@ from keyplan.apps.patroni.backups.records import Backup
 from keyplan.apps.patroni.node_host import as_user
 from keyplan.apps.patroni.node_process import Node
 
-__all__ = ["problem_of", "remove_scratch", "settings_told"]
+__all__ = ["asking_command", "problem_of", "remove_scratch", "settings_told"]
 
 _FOLDER: Final = "verification"
 _DATABASES_MAX: Final = 1_000
@@ -36,6 +36,8 @@ _SETTINGS: Final = {
     "recovery_target_action": "promote",
     # Why: what the archive has of later histories is not the backup's.
     "recovery_target_timeline": "current",
+    # Trap: as a hot standby a single process of 18 takes its own place for somebody else's, and ends.
+    "hot_standby": "off",
     "shared_buffers": "32MB",
     "dynamic_shared_memory_type": "mmap",
     "huge_pages": "off",
@@ -138,17 +140,25 @@ def settings_told(control: str) -> dict[str, str]:
     return {name: match[1] for name, match in found.items() if match is not None}
 
 
+def asking_command(programs: Path, data: Path, *, fetch: str, control: str) -> list[str]:
+    """Return what recovers restored data until they are consistent, and then carries out what it reads, but for the database.
+
+    `fetch` is what fetches a segment of the log, and `control` what pg_controldata tells.
+    """
+    settings = {**_SETTINGS, **settings_told(control), "restore_command": fetch}
+    words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    return [str(programs / "postgres"), "--single", "-F", "-D", str(data), *words, "--"]
+
+
 def _ask(program: PgBackRest) -> None:
     node = program.programs.node
     data, programs = _folder(node) / "data", node.host.programs_for(node.data_version)
     control = program.programs.run(str(programs / "pg_controldata"), "-D", str(data)).output.decode(errors="replace")
     fetch = shlex.join([*program.words, program.reading, f"--pg1-path={data}", "archive-get"])
-    settings = {**_SETTINGS, **settings_told(control), "restore_command": f'{fetch} %f "%p"'}
-    command = [str(programs / "postgres"), "--single", "-F", "-D", str(data)]
-    command += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-    names = [bytes.fromhex(word.decode()).decode() for word in _answers(program, [*command, "--", "template1"], _LIST)]
+    command = asking_command(programs, data, fetch=f'{fetch} %f "%p"', control=control)
+    names = [bytes.fromhex(word.decode()).decode() for word in _answers(program, [*command, "template1"], _LIST)]
     for name in names[:_DATABASES_MAX]:
-        _answers(program, [*command, "--", name], _COUNT)
+        _answers(program, [*command, name], _COUNT)
 
 
 def _answers(program: PgBackRest, command: list[str], statement: str) -> list[bytes]:
