@@ -31,6 +31,11 @@ COLUMNS: dict[str, Any] = {
     "times": [[np.datetime64("2020", "us"), np.datetime64("NaT", "us")], [], [np.datetime64("1969", "us")]],
     "maybe": ak.Array([{"t": np.datetime64("2020", "h"), "z": 1j}, None, {"t": np.datetime64("NaT", "h"), "z": 2j}]),
     "empty": np.zeros((3, 0)),
+    "reference": [hepnos.Ref(b"\x00a"), hepnos.Ref(b"", 0), hepnos.Ref(b"\x00a", 2**40)],
+    "whole": [hepnos.Ref(b"a"), hepnos.Ref(b"b"), hepnos.Ref(b"")],
+    "elements": [hepnos.Ref(b"a", 1), hepnos.Ref(b"a", 2), hepnos.Ref(b"", 3)],
+    "references": [[hepnos.Ref(b"a"), None], [], [hepnos.Ref(b"", 7)]],
+    "referring": [{"of": hepnos.Ref(b"a"), "to": (1, [hepnos.Ref(b"b", 1)])}, None, {"of": None, "to": None}],
 }
 
 

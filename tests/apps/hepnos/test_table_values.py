@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keyplan.apps import hepnos
 from keyplan.apps.hepnos.column_types import (
+    REF_RECORD,
     ColumnType,
     FixedType,
     ListType,
@@ -18,6 +20,7 @@ from keyplan.apps.hepnos.column_types import (
     NumberType,
     OptionType,
     RecordType,
+    RefType,
     TextType,
     column_type,
     wider,
@@ -33,7 +36,9 @@ SEEDS = st.integers(0, 2**32)
 
 def random_type(source: Random, depth: int = 3) -> ColumnType:
     """Draw a type; one of a fixed size, or in a record, has values."""
-    form = source.randrange(7 if depth else 2)
+    form = source.randrange(8 if depth else 3)
+    if not depth and form == 2:
+        return RefType()
     if form == 0:
         return TextType(source.random() < 0.5)
     if form == 1:
@@ -45,6 +50,8 @@ def random_type(source: Random, depth: int = 3) -> ColumnType:
     if form == 4:
         content = random_type(source, depth - 1)
         return content if isinstance(content, OptionType) else OptionType(content)
+    if form == 7:
+        return RefType()
     names = [str(at) for at in range(source.randrange(3))] if form == 5 else source.sample(NAMES, source.randrange(4))
     return RecordType(tuple((name, random_type(source, depth - 1)) for name in names), is_tuple=form == 5)
 
@@ -68,6 +75,8 @@ def random_value(source: Random, kind: ColumnType) -> Any:
         case RecordType(columns, is_tuple):
             values = {name: random_value(source, each) for name, each in columns}
             return tuple(values.values()) if is_tuple else values
+        case RefType():
+            return hepnos.Ref(source.randbytes(source.randrange(4)), source.choice([None, 0, source.randrange(2**63)]))
         case NothingType():
             raise AssertionError
 
@@ -105,6 +114,9 @@ def content_of(kind: ColumnType, values: list[Any]) -> Any:
                 content_of(each, [value[key] for value in values]) for key, (_, each) in zip(keys, columns, strict=True)
             ]
             return ak.contents.RecordArray(contents, None if is_tuple else keys, length=len(values))
+        case RefType():
+            records = content_of(REF_RECORD, [{"raw": value.raw, "index": value.index} for value in values])
+            return ak.with_name(ak.Array(records), "Ref").layout
         case NothingType():
             assert not values
             return ak.contents.EmptyArray()
@@ -145,6 +157,10 @@ def read_plainly(kind: ColumnType, raw: bytes, at: int, count: int) -> tuple[lis
                 columns_found.append(found)
             rows = [tuple(column[row] for column in columns_found) for row in range(count)]
             return rows if is_tuple else [dict(zip([n for n, _ in columns], row, strict=True)) for row in rows], at
+        case RefType():
+            raws, at = read_plainly(TextType(is_bytes=True), raw, at, count)
+            indexes, at = read_plainly(OptionType(NumberType(np.dtype("<i8"))), raw, at, count)
+            return [hepnos.Ref(*each) for each in zip(raws, indexes, strict=True)], at
         case NothingType():
             return [], at
 
@@ -154,6 +170,8 @@ def same(one: Any, other: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
+    if isinstance(value, hepnos.Ref):  # which is equal to another of the same product
+        return ("ref", value.raw, None if value.index is None else int(value.index))
     if isinstance(value, dict):
         return {key: plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -283,8 +283,6 @@ def test_arrays_of_numpy_come_back_equal(dataset: hepnos.DataSet, values: Any) -
 
 def test_arrays_of_awkward_come_back_equal(dataset: hepnos.DataSet) -> None:
     event = dataset.create_run(1).create_subrun(1).create_event(1)
-    other = event.store("v", np.arange(3.0))
-    reference = hepnos.Ref.to(other, 2)
     muons = ak.Array(
         [
             {"pt": 1.5, "hits": [[1, 2], []], "name": "a", "raw": b"\x00", "tight": True, "mother": None},
@@ -296,10 +294,6 @@ def test_arrays_of_awkward_come_back_equal(dataset: hepnos.DataSet) -> None:
         kind = hepnos.type_of_value(rows)
         assert ak.to_list(event.load("muons", kind)) == ak.to_list(rows)
         assert hepnos.type_named(kind.name) == kind
-    dataset.store_table("refs", {"of": [[reference], []], "n": [1, 2]}, run=[1, 1], subrun=[1, 1], event=[1, 1])
-    rows = dataset.load_table("refs").rows
-    assert [[hepnos.Ref(**each) for each in own] for own in rows["of"].to_list()] == [[reference], []]
-    assert hepnos.Ref(**rows["of"][0][0].to_list()).load(dataset.datastore) == 2.0
     for odd in (ak.Array([1, "a"]), ak.Array([{"x": 1}])[0]):
         with pytest.raises((hepnos.TypeMismatchError, InvalidInputError)):
             dataset.store_table("odd", odd, run=[1] * 2, subrun=[1] * 2, event=[1] * 2)

@@ -1,8 +1,8 @@
 """Rows of tables as arrays of Arrow, for Parquet, and back.
 
-A complex number is a record of `real` and `imag`: Arrow has none. NaT is null. What is in a record that may be nothing may be
-null, too: it is where the record is. The type of a row stands in the metadata of its field, so that what Arrow has no type for
-comes back as it was.
+A complex number is a record of `real` and `imag`, a reference one of `raw` and `index`: Arrow has neither. NaT is null. What is
+in a record that may be nothing may be null, too: it is where the record is. The type of a row stands in the metadata of its
+field, so that what Arrow has no type for comes back as it was.
 """
 
 from typing import Any, Final
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from keyplan.apps.hepnos.column_types import (
+    REF_RECORD,
     ColumnType,
     FixedType,
     ListType,
@@ -19,11 +20,13 @@ from keyplan.apps.hepnos.column_types import (
     NumberType,
     OptionType,
     RecordType,
+    RefType,
     TextType,
     column_type,
     without_fixed_text,
 )
 from keyplan.apps.hepnos.errors import TypeMismatchError
+from keyplan.apps.hepnos.ref_values import as_refs
 from keyplan.apps.hepnos.table_values import contents_of, from_arrow, from_rows, option_of
 
 __all__ = ["arrow_content", "arrow_item", "arrow_lists", "is_noted_single", "noted_row", "restored_lists"]
@@ -61,8 +64,9 @@ def _arrow_type(kind: ColumnType, *, is_optional: bool = False) -> Any:
             return pa.large_list(arrow_item(content))
         case RecordType(columns, _):
             return pa.struct([arrow_item(each, name, is_optional=is_optional) for name, each in columns])
-        case OptionType(content):
-            return _arrow_type(content, is_optional=True)
+        case RefType() | OptionType():
+            content = REF_RECORD if isinstance(kind, RefType) else kind.content
+            return _arrow_type(content, is_optional=is_optional or isinstance(kind, OptionType))
         case NothingType():
             return pa.null()
 
@@ -133,6 +137,8 @@ def _restored(layout: Any, kind: ColumnType) -> Any:
             contents = [_restored(each, own) for each, (_, own) in zip(contents_of(layout), columns, strict=True)]
             names = None if is_tuple else [name for name, _ in columns]
             return ak.contents.RecordArray(contents, names, length=len(layout))
+        case RefType():
+            return as_refs(_restored(layout, REF_RECORD))
         case _:
             return layout
 
@@ -183,6 +189,8 @@ def _array(layout: Any, kind: ColumnType, *, is_optional: bool = False) -> Any:
             if not contents:
                 return pa.array([{}] * len(layout), pa.struct([]))
             return pa.StructArray.from_arrays(contents, fields=list(_arrow_type(kind, is_optional=is_optional)))
+        case RefType():
+            return _array(layout, REF_RECORD, is_optional=is_optional)
         case _:
             return pa.nulls(len(layout))
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from keyplan.apps.hepnos.product_types import values_module
+from keyplan.apps.hepnos.product_types import is_of_package, values_module
 from keyplan.errors import InvalidInputError
 
 __all__ = ["arrays_module", "chosen_events"]
@@ -43,7 +43,7 @@ def _one_for_each(key: Any) -> "np.ma.MaskedArray[Any, np.dtype[Any]]":
     has_parts = any(hasattr(each, "__len__") and not isinstance(each, str) for each in parts)
     if not has_parts and not isinstance(key, tuple) and getattr(key, "ndim", 1) == 1:
         # Why by awkward: to numpy what is masked has a value all the same, and None in a list makes it objects.
-        is_theirs = type(key).__module__.startswith("awkward.") or any(each is None for each in parts)
+        is_theirs = is_of_package(key, "awkward") or any(each is None for each in parts)
         given = np.ma.asarray(arrays_module().as_masked(key) if is_theirs else key)
         if given.ndim == 1:
             return given

@@ -5,6 +5,7 @@ str, bytes                                   text and bytes of any length
 list<T>; T[3], T[2][3]                       any number of T; 3 of T, 2 rows of 3
 struct{x:float32,"a:b":str}; tuple{T,T}      a record: a name that is no plain word is spelled as JSON spells it
 option<T>                                    T, or nothing
+ref                                          a reference, as `hepnos.Ref`
 nothing                                      of what is always empty
 """
 
@@ -20,6 +21,7 @@ import numpy.typing as npt
 from keyplan.apps.hepnos.errors import TypeMismatchError
 
 __all__ = [
+    "REF_RECORD",
     "ColumnType",
     "FixedType",
     "ListType",
@@ -27,11 +29,13 @@ __all__ = [
     "NumberType",
     "OptionType",
     "RecordType",
+    "RefType",
     "TextType",
     "column_type",
     "converted",
     "dtype_name",
     "dtype_named",
+    "holds_ref",
     "packed_dtype",
     "type_of_dtype",
     "unpadded",
@@ -119,6 +123,14 @@ class RecordType:
 
 
 @dataclass(frozen=True)
+class RefType:
+    """A reference to a product, or to an element of one."""
+
+    def __str__(self) -> str:
+        return "ref"
+
+
+@dataclass(frozen=True)
 class NothingType:
     """Of what is empty wherever it was seen, as the elements of empty lists."""
 
@@ -126,7 +138,27 @@ class NothingType:
         return "nothing"
 
 
-ColumnType = NumberType | TextType | ListType | FixedType | OptionType | RecordType | NothingType
+ColumnType = NumberType | TextType | ListType | FixedType | OptionType | RecordType | RefType | NothingType
+
+_WORDS: Final[dict[str, ColumnType]] = {
+    str(kind): kind for kind in (TextType(is_bytes=False), TextType(is_bytes=True), RefType(), NothingType())
+}
+REF_RECORD: Final = RecordType((("raw", TextType(is_bytes=True)), ("index", OptionType(NumberType(np.dtype("<i8"))))))
+"""The columns that a reference has the bytes of; a record of these that is no reference is another type."""
+
+
+def holds_ref(kind: ColumnType) -> bool:
+    """Tell whether there are references in values of a type."""
+    match kind:
+        case RefType():
+            return True
+        case ListType(content) | FixedType(content, _) | OptionType(content):
+            return holds_ref(content)
+        case RecordType(columns, _):
+            return any(holds_ref(each) for _, each in columns)
+        case _:
+            return False
+
 
 _PLAIN_NAME: Final = re.compile(r'[^{},:\[\]"\x00-\x1f\x7f\ud800-\udfff]+')
 
@@ -288,10 +320,8 @@ class _Reader:
         return self._word(match[0])
 
     def _word(self, word: str) -> ColumnType:
-        if word in {"str", "bytes"}:
-            return TextType(word == "bytes")
-        if word == "nothing":
-            return NothingType()
+        if word in _WORDS:
+            return _WORDS[word]
         if (text := self._TEXT.fullmatch(word)) is not None:
             letter, bits = _TEXTS[text[1]]
             return NumberType(np.dtype(f"<{letter}{int(text[2]) // bits}"))

@@ -41,9 +41,10 @@ class OpenStore(StoreAccess):
 
     def resolve(self, ref: Ref, type: Any = None) -> Any:  # noqa: A002  # Why: as above.
         """Return what a reference points at; see `Ref.load`. Raises InvalidInputError for what is no reference."""
-        if not isinstance(ref, Ref):
+        found = getattr(ref, "ref", ref)  # Why: in a record of a table a reference is a record, which has it.
+        if not isinstance(found, Ref):
             raise InvalidInputError(source="reference", problem=f"it is a hepnos.Ref, not {ref.__class__.__name__}")
-        return ref.load(self, type)
+        return found.load(self, type)
 
     # ---- many at once --------------------------------------------------------------------------------------------------
 

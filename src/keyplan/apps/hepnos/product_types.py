@@ -14,7 +14,16 @@ from keyplan.apps.hepnos.column_types import ColumnType, RecordType, converted, 
 from keyplan.apps.hepnos.errors import TypeMismatchError
 from keyplan.errors import CorruptionError, InvalidInputError
 
-__all__ = ["ProductType", "RenamedType", "RowsType", "ScalarType", "TableType", "VectorType", "values_module"]
+__all__ = [
+    "ProductType",
+    "RenamedType",
+    "RowsType",
+    "ScalarType",
+    "TableType",
+    "VectorType",
+    "is_of_package",
+    "values_module",
+]
 
 _COUNT: Final = struct.Struct("<Q")
 
@@ -216,7 +225,7 @@ class VectorType(RowsType):
         return counted, found
 
     def encode(self, value: Any) -> bytes:
-        if type(value).__module__.partition(".")[0] == "awkward":
+        if is_of_package(value, "awkward"):
             value = values_module().to_packed(value, self.row)
         array = _array(self, value, self.dtype)
         if array.ndim != 1:
@@ -262,6 +271,14 @@ class TableType(RowsType):
     ) -> tuple[npt.NDArray[np.int64], Any]:
         counts, rows = values_module().decoded(self.row, raws, columns)
         return counts, rows
+
+
+def is_of_package(value: Any, package: str) -> bool:
+    """Tell whether a value is of a class of a package, or of one that is made of it, without importing the package.
+
+    Why of such classes: awkward's behaviours, ours and those of others, make arrays of classes of their own.
+    """
+    return any(each.__module__.partition(".")[0] == package for each in type(value).__mro__)
 
 
 def values_module() -> Any:

@@ -59,7 +59,7 @@ class Ref(msgspec.Struct, frozen=True):
         return value if self.index is None else value[self.index]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Ref) and other.raw == self.raw
+        return other.raw == self.raw if isinstance(other, Ref) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.raw)

@@ -21,8 +21,7 @@ from keyplan.apps.hepnos.column_types import (
     unpadded,
 )
 from keyplan.apps.hepnos.errors import TypeMismatchError
-from keyplan.apps.hepnos.product_types import values_module
-from keyplan.apps.hepnos.references import Ref
+from keyplan.apps.hepnos.product_types import is_of_package, values_module
 from keyplan.errors import InvalidInputError
 
 __all__ = ["rows_of"]
@@ -50,9 +49,9 @@ def _refuse_long_doubles(path: str, kind: ColumnType) -> None:
 
 
 def _rows_of(table: Any) -> tuple[Any, ColumnType]:
-    if _is_of(table, "awkward"):
+    if is_of_package(table, "awkward"):
         return _of_awkward(table)
-    if _is_of(table, "pandas") and hasattr(table, "columns"):
+    if is_of_package(table, "pandas") and hasattr(table, "columns"):
         table = {str(name): table[name] for name in table.columns}
     elif hasattr(table, "column_names"):  # Arrow
         table = {name: table.column(name) for name in table.column_names}
@@ -63,11 +62,7 @@ def _rows_of(table: Any) -> tuple[Any, ColumnType]:
     if isinstance(table, Mapping):
         return _of_columns({name: _column(name, values) for name, values in table.items()})
     column = _column("", table)
-    return _of_awkward(column) if _is_of(column, "awkward") else _of_numpy(column)
-
-
-def _is_of(value: Any, package: str) -> bool:
-    return type(value).__module__.partition(".")[0] == package
+    return _of_awkward(column) if is_of_package(column, "awkward") else _of_numpy(column)
 
 
 def _of_numpy(rows: Any) -> tuple[Any, ColumnType]:
@@ -107,11 +102,11 @@ def _of_columns(columns: dict[str, Any]) -> tuple[Any, ColumnType]:
 def _column(name: str, values: Any) -> Any:
     """Return a column as an array of numpy, or of awkward where that has no type for it."""
     try:
-        if _is_of(values, "pyarrow"):
+        if is_of_package(values, "pyarrow"):
             return _of_arrow(values)
-        if _is_of(values, "pandas"):
+        if is_of_package(values, "pandas"):
             values = _of_pandas(values)
-        if _is_of(values, "awkward"):
+        if is_of_package(values, "awkward"):
             found, kind = _of_awkward(values_module().without_needless_options(values))
             return values_module().from_rows(found) if isinstance(kind, FixedType) else found
         if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
@@ -162,8 +157,6 @@ def _of_objects(values: list[Any]) -> Any:
 
 
 def _builtin(value: Any) -> Any:
-    if isinstance(value, Ref):
-        return {"raw": value.raw, "index": value.index}
     if isinstance(value, Mapping):
         return {key: _builtin(each) for key, each in value.items()}
     if isinstance(value, list):

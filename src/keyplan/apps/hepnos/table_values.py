@@ -3,6 +3,7 @@
     product          u64 rows, then the row type's content of so many
     number, time     its bytes; a bool is 0 or 1
     str, bytes       a u32 length for each, then all bytes
+    ref              the content of a struct of its `raw`, which is bytes, and its `index`, an option<int64>
     list<T>          a u32 count for each, then the content of all elements
     T[n]             the content of n times as many
     option<T>        a byte for each, 1 where there is one, then the content of those
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keyplan.apps.hepnos.column_types import (
+    REF_RECORD,
     ColumnType,
     FixedType,
     ListType,
@@ -29,11 +31,14 @@ from keyplan.apps.hepnos.column_types import (
     NumberType,
     OptionType,
     RecordType,
+    RefType,
     TextType,
+    holds_ref,
     packed_dtype,
     wider,
 )
 from keyplan.apps.hepnos.errors import TypeMismatchError
+from keyplan.apps.hepnos.ref_values import as_refs, from_objects, is_ref
 from keyplan.errors import CorruptionError
 
 __all__ = [
@@ -98,8 +103,8 @@ def type_of(kind: Any) -> ColumnType:
             return OptionType(type_of(kind.content))
         case ak.types.RecordType():
             names = [str(at) for at in range(len(kind.contents))] if kind.is_tuple else kind.fields
-            contents = map(type_of, kind.contents)
-            return RecordType(tuple(zip(names, contents, strict=True)), kind.is_tuple)
+            columns = RecordType(tuple(zip(names, map(type_of, kind.contents), strict=True)), kind.is_tuple)
+            return RefType() if is_ref(kind, columns) else columns
         case ak.types.UnknownType():
             return NothingType()
         case _:
@@ -121,6 +126,8 @@ def _empty(kind: ColumnType) -> Any:
             return option_of(np.zeros(0, np.bool_), _empty(content))
         case RecordType(columns, is_tuple):
             return _record(columns, [_empty(each) for _, each in columns], 0, is_tuple=is_tuple)
+        case RefType():
+            return as_refs(_empty(REF_RECORD))
         case NothingType():
             return ak.contents.EmptyArray()
 
@@ -135,11 +142,13 @@ def cast(rows: Any, kind: ColumnType) -> Any:
     """Return an array as one of a type that holds all of its values. Raises TypeMismatchError for another type."""
     layout = ak.to_layout(rows)
     found = type_of(layout.form.type)
-    if found == kind:
+    # Why not of references: the index of some that all have one, or that none has, is no option in their array.
+    if found == kind and not holds_ref(kind):
         return ak.Array(layout)
     if wider(kind, found) != kind:
         raise TypeMismatchError(type=str(kind), problem=f"its elements are {found}")
-    return ak.enforce_type(ak.Array(layout), _empty(kind).form.type)
+    # Why packed: awkward makes no option of rows that are taken by an index.
+    return ak.enforce_type(ak.to_packed(ak.Array(layout)), _empty(kind).form.type)
 
 
 def tightened(layout: Any) -> Any:
@@ -154,7 +163,8 @@ def tightened(layout: Any) -> Any:
         return layout
     if layout.is_record:
         contents = [tightened(each) for each in contents_of(layout)]
-        return ak.contents.RecordArray(contents, None if layout.is_tuple else layout.fields, length=len(layout))
+        names = None if layout.is_tuple else layout.fields
+        return ak.contents.RecordArray(contents, names, length=len(layout), parameters=layout.parameters)
     if layout.is_regular:
         return ak.contents.RegularArray(tightened(layout.content), layout.size, len(layout))
     packed = layout.to_ListOffsetArray64(start_at_zero=True)
@@ -175,11 +185,6 @@ def from_rows(rows: Any) -> Any:
     if isinstance(rows, ak.Array):
         return rows
     return ak.Array(from_packed(rows)) if isinstance(rows, np.ndarray) else from_objects(rows)
-
-
-def from_objects(values: Any) -> Any:
-    """Return values of Python, lists, dicts, text and None among them, as an array."""
-    return ak.from_iter(values)
 
 
 def from_texts(raws: Sequence[bytes]) -> Any:
@@ -345,6 +350,8 @@ def _encode(kind: ColumnType, layout: Any, counts: Counts, parts: list[list[byte
         case RecordType(columns, _):
             for (_, each), content in zip(columns, contents_of(layout), strict=True):
                 _encode(each, content, counts, parts)
+        case RefType():
+            _encode(REF_RECORD, layout, counts, parts)
         case NothingType():
             return  # Why: no element of it was seen, and so there are no bytes.
 
@@ -457,6 +464,9 @@ def _decode(kind: ColumnType, reader: _Reader, counts: Counts, *, is_wanted: boo
         case RecordType(columns, is_tuple):
             contents = [_decode(each, reader, counts, is_wanted=is_wanted) for _, each in columns]
             return _record(columns, contents, int(counts.sum()), is_tuple=is_tuple) if is_wanted else None
+        case RefType():
+            record = _decode(REF_RECORD, reader, counts, is_wanted=is_wanted)
+            return as_refs(record) if is_wanted else None
         case NothingType():
             if counts.any():
                 raise reader.damaged("there are elements of a type that has none")

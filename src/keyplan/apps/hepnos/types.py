@@ -8,7 +8,7 @@
     str, vector<str>                      u64 length and UTF-8 bytes; u64 count and such strings
     bytes, json                           as they are; JSON
     module:Name, vector<module:Name>      a dataclass or msgspec Struct, or its registered name: msgpack
-    ref, vector<ref>                      a reference to a product
+    ref, vector<ref>                      a reference to a product, by itself; a column of them: `column_types.py`
 
 Numbers are little-endian. These are the bytes of the C++ program for plain data, vectors of it, strings and vectors of strings;
 `cxx_type` gives them the names that the C++ program gives them.
@@ -34,7 +34,15 @@ from keyplan.apps.hepnos.column_types import (
     without_fixed_text,
 )
 from keyplan.apps.hepnos.errors import TypeMismatchError
-from keyplan.apps.hepnos.product_types import ProductType, RowsType, ScalarType, TableType, VectorType, values_module
+from keyplan.apps.hepnos.product_types import (
+    ProductType,
+    RowsType,
+    ScalarType,
+    TableType,
+    VectorType,
+    is_of_package,
+    values_module,
+)
 
 __all__ = [
     "CXX_STRING",
@@ -241,7 +249,7 @@ def type_of_value(value: Any) -> ProductType:
         return product_type(value.dtype)
     if isinstance(value, bool | int | float):
         return product_type(np.dtype(type(value)))
-    if type(value).__module__.partition(".")[0] == "awkward":
+    if is_of_package(value, "awkward"):
         return rows_type(values_module().type_of_rows(value))
     if isinstance(value, list | tuple) and value:
         return _type_of_list(value)
