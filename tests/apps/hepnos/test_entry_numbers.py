@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import awkward as ak
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,8 +14,10 @@ import uproot
 from typer.testing import CliRunner
 
 from keyplan.apps import hepnos
+from keyplan.apps.hepnos import entry_files, loading
+from keyplan.apps.hepnos.bulk import create_items
 from keyplan.apps.hepnos.cli import app
-from keyplan.errors import InvalidInputError
+from keyplan.errors import CorruptionError, InvalidInputError
 
 HITS = [[1.5, 2.5], [], [3.5]]
 
@@ -97,6 +100,86 @@ def test_the_one_column_that_is_missing_is_told_with_what_helps(
     assert load(dataset, path, subrun=0).created == 3
 
 
+@FORMATS
+def test_entries_of_another_file_join_no_events_unless_it_is_said(
+    dataset: hepnos.DataSet, tmp_path: Path, load: Load, write: Callable[..., Path]
+) -> None:
+    by_entry: dict[str, Any] = {"run": 1, "subrun": 0, "event": "Entry$"}
+    first, second = write(tmp_path / "a", x=[1, 2, 3]), write(tmp_path / "b", y=[1, 2, 4])
+    load(dataset, first, **by_entry, label="a", columns=["x", "hits"])
+    before = [each.label for each in dataset.runs[1].subruns[0].events[0].products()]
+    told = "the events of subrun 1 0 are the entries of .*; give this file another subrun, --subrun, or say .*--same-events"
+    for options in ({"label": "b"}, {"label": "b", "replace": True}, {"columns": ["y"]}):
+        with pytest.raises(InvalidInputError, match=told):
+            load(dataset, second, **by_entry, **options)
+    own = write(tmp_path / "own", run=[1] * 3, subrun=[0] * 3, event=[0, 1, 7])
+    with pytest.raises(
+        InvalidInputError, match=r"the events of subrun 1 0 are .*; load it into another data set, or say"
+    ):
+        load(dataset, own, label="own")
+    with h5py.File(tmp_path / "x_r1_s0.h5", "w") as file:
+        file["t/evt"], file["t/z"] = [0], [1.5]
+    with pytest.raises(InvalidInputError, match="load it into another data set, or say"):
+        hepnos.load_hdf5(dataset, tmp_path / "x_r1_s0.h5")
+    assert [each.label for each in dataset.runs[1].subruns[0].events[0].products()] == before
+    assert dataset.events().count() == 3
+    moved = first.rename(tmp_path / "moved")  # which is the same file, wherever it lies
+    assert load(dataset, moved, **by_entry, label="more", columns=["x"]).created == 0
+    assert load(dataset, second, **by_entry | {"subrun": 1}, label="b").created == 3
+    assert load(dataset, second, **by_entry, label="b", columns=["y"], same_events=True).created == 0
+    assert hepnos.to_awkward(dataset).b.y.to_list()[:3] == [[1], [2], [4]]
+
+
+@FORMATS
+def test_entries_join_no_events_that_have_numbers_of_their_own(
+    dataset: hepnos.DataSet, tmp_path: Path, load: Load, write: Callable[..., Path]
+) -> None:
+    own, other = (
+        write(tmp_path / "own", run=[1] * 3, subrun=[0] * 3, event=[0, 1, 7]),
+        write(tmp_path / "b", y=[1, 2, 3]),
+    )
+    load(dataset, own, label="own")
+    by_entry: dict[str, Any] = {"run": 1, "event": "Entry$", "label": "b", "columns": ["y"]}
+    with pytest.raises(InvalidInputError, match="subrun 1 0 has events that are not numbered by entry; give this file"):
+        load(dataset, other, subrun=0, **by_entry)
+    assert "b" not in dataset.tables
+    assert load(dataset, other, subrun=0, same_events=True, **by_entry).created == 1
+    assert load(dataset, own, label="own").created == 0
+    dataset.runs[1].subruns[0].delete()
+    assert load(dataset, other, subrun=0, **by_entry).created == 3
+    note = dataset.runs[1].subruns[0].product_id("numbered-by-entry", dict)
+    dataset.datastore.write(hepnos.Kind.PRODUCT, note.raw, b"[]", "overwrite")
+    with pytest.raises(CorruptionError, match="1 0 numbered-by-entry"):
+        load(dataset, other, subrun=0, **by_entry)
+
+
+def test_of_two_files_that_are_loaded_at_once_one_is_refused(
+    dataset: hepnos.DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_entry: dict[str, Any] = {"run": 1, "subrun": 0, "event": "Entry$"}
+    first, second = parquet(tmp_path / "a", x=[1, 2, 3]), parquet(tmp_path / "b", y=[1, 2, 3])
+
+    def behind_the_other(*given: Any, **options: Any) -> Any:
+        monkeypatch.setattr(f"{entry_files.__name__}.create_items", create_items)
+        hepnos.load_parquet(dataset, second, label="b", **by_entry)
+        return create_items(*given, **options)
+
+    monkeypatch.setattr(f"{entry_files.__name__}.create_items", behind_the_other)
+    with pytest.raises(InvalidInputError, match=r"are the entries of .*/b;"):
+        hepnos.load_parquet(dataset, first, label="a", **by_entry)
+    assert [*dataset.tables] == ["b", "hits"]
+    own = parquet(tmp_path / "own", run=[1] * 3, subrun=[5] * 3, event=[0, 1, 7], x=[1, 2, 3])
+
+    def beside_the_other(*given: Any, **options: Any) -> Any:
+        monkeypatch.setattr(f"{loading.__name__}.create_items", create_items)
+        hepnos.load_parquet(dataset, second, label="b", run=1, subrun=5, event="Entry$")
+        return create_items(*given, **options)
+
+    monkeypatch.setattr(f"{loading.__name__}.create_items", beside_the_other)
+    with pytest.raises(InvalidInputError, match="the events of subrun 1 5 are the entries of"):
+        hepnos.load_parquet(dataset, own, label="own", columns=["x"])
+
+
 def test_the_command_numbers_events_by_entry(tmp_path: Path) -> None:
     path, url = root(tmp_path / "same.root", event=[42] * 3), f"lmdb:{tmp_path}/store?durability=none"
     words = ["load-root", str(path), "--into", "d", "--run", "5", "--subrun", "0"]
@@ -106,3 +189,21 @@ def test_the_command_numbers_events_by_entry(tmp_path: Path) -> None:
     assert (answer.exit_code, answer.output) == (0, f"{path}:Events: 3 rows, 3 events, 3 of them new; hits, Events\n")
     with hepnos.open(url) as store:
         assert store["d"].events().to_numpy().tolist() == [(5, 0, 0), (5, 0, 1), (5, 0, 2)]
+    other = root(tmp_path / "other.root", event=[42] * 3)
+    told = CliRunner().invoke(
+        app, [*words[:1], str(other), *words[2:], "--event", "Entry$"], env={"KEYPLAN_STORE": url}
+    )
+    assert (told.exit_code, "--same-events" in told.stderr) == (5, True)
+    again = [
+        *words[:1],
+        str(other),
+        *words[2:],
+        "--event",
+        "Entry$",
+        "--same-events",
+        "--label",
+        "other",
+        "-c",
+        "event",
+    ]
+    assert CliRunner().invoke(app, again, env={"KEYPLAN_STORE": url}).exit_code == 0

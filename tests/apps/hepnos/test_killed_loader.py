@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from keyplan.apps import hepnos
+from keyplan.apps.hepnos import loading
 
 LOADER = """
 import os, signal, sys
@@ -48,12 +49,16 @@ def test_a_loader_that_is_killed_and_begun_again_ends_in_the_rows_of_the_file(tm
         assert table.rows["n"].tolist() == expected.tolist()
 
 
-def test_each_table_of_a_file_tells_when_it_begins_and_how_far_it_is(tmp_path: Path) -> None:
+def test_each_table_of_a_file_tells_when_it_begins_and_how_many_of_its_events_are_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "GROUP_BYTES", 3 * 8)
     path = tmp_path / "x_r1_s1.h5"
     with h5py.File(path, "w") as file:
-        for table, rows in (("a", 3), ("b", 2)):
-            file[f"{table}/evt"] = np.arange(rows)
+        for table, rows in (("a", 7), ("b", 2)):
+            file[f"{table}/evt"] = np.arange(rows) // 2
+            file[f"{table}/x"] = np.arange(rows, dtype="f8")
     told: list[tuple[int, int]] = []
     with hepnos.open("memory:") as store:
         hepnos.load_hdf5(store.root.ensure("d"), path, progress=lambda done, total: told.append((done, total)))
-    assert told == [(0, 3), (3, 3), (0, 2), (2, 2)]
+    assert told == [(0, 4), (1, 4), (3, 4), (4, 4), (0, 1), (1, 1)]

@@ -49,6 +49,10 @@ LabelOption = Annotated[str | None, typer.Option("--label", metavar="LABEL", hel
 ReplaceOption = Annotated[
     bool, typer.Option("--replace", help="Replace products that have other rows, instead of refusing them.")
 ]
+SameEventsOption = Annotated[
+    bool,
+    typer.Option("--same-events", help="Events of these numbers are those of the file that numbered them by entry."),
+]
 
 
 def load_root(
@@ -63,6 +67,7 @@ def load_root(
     event: EventOption = None,
     label: LabelOption = None,
     replace: ReplaceOption = False,
+    same_events: SameEventsOption = False,
     databases: DatabasesOption = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
@@ -78,7 +83,7 @@ def load_root(
     def load_one(dataset: DataSet, file: Path, progress: Progress, *, may_lack: bool) -> list[Loaded]:
         found = load(
             dataset, file, tree=tree, columns=columns or (), exclude=exclude or (), run=_column(run), subrun=_column(subrun),
-            event=event, label=label, replace=replace, may_lack=may_lack, progress=progress,
+            event=event, label=label, replace=replace, same_events=same_events, may_lack=may_lack, progress=progress,
         )  # fmt: skip
         return [found]
 
@@ -100,6 +105,7 @@ def load_h5(
     run_offset: Annotated[int, typer.Option("--run-offset", help="Added to run numbers.")] = 0,
     label: LabelOption = None,
     replace: ReplaceOption = False,
+    same_events: SameEventsOption = False,
     databases: DatabasesOption = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
@@ -114,7 +120,7 @@ def load_h5(
     def load_one(dataset: DataSet, file: Path, progress: Progress, *, may_lack: bool) -> list[Loaded]:
         return load_hdf5(
             dataset, file, tables=tables or (), columns=columns or (), exclude=exclude or (), event=event,
-            run_offset=run_offset, label=label, replace=replace, may_lack=may_lack, progress=progress,
+            run_offset=run_offset, label=label, replace=replace, same_events=same_events, may_lack=may_lack, progress=progress,
         )  # fmt: skip
 
     _present(files)
@@ -133,6 +139,7 @@ def load_parquet(
     event: EventOption = None,
     label: LabelOption = None,
     replace: ReplaceOption = False,
+    same_events: SameEventsOption = False,
     databases: DatabasesOption = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
@@ -143,7 +150,7 @@ def load_parquet(
     def load_one(dataset: DataSet, file: Path, progress: Progress, *, may_lack: bool) -> list[Loaded]:
         found = load(
             dataset, file, columns=columns or (), exclude=exclude or (), run=_column(run), subrun=_column(subrun),
-            event=event, label=label, replace=replace, may_lack=may_lack, progress=progress,
+            event=event, label=label, replace=replace, same_events=same_events, may_lack=may_lack, progress=progress,
         )  # fmt: skip
         return [found]
 

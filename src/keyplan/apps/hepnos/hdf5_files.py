@@ -56,13 +56,14 @@ def load_hdf5(
     run_offset: int = 0,
     replace: bool = False,
     may_lack: bool = False,
+    same_events: bool = False,
     progress: Progress | None = None,
 ) -> list[Loaded]:
     """Load the tables of an HDF5 file: events, and for each table a product of each event that has rows in it.
 
     `tables` names groups, all that have the event's column without it; `columns` and `exclude` are patterns of their columns. A
     product's label is its table's name; with `label` all have that label, and types that are named after their tables.
-    `run_offset` is added to run numbers. `replace` as of `load_source`, `may_lack` of `load_root`. Raises
+    `run_offset` is added to run numbers. `replace` and `same_events` as of `load_source`, `may_lack` of `load_root`. Raises
     InvalidInputError, InvalidNumberError.
     """
     name = fspath(path)
@@ -86,7 +87,10 @@ def load_hdf5(
             for source in sources:
                 source.lacking = lacking_patterns(known, columns, exclude)
         _check_distinct(name, sources)
-        return [load_source(dataset, source, replace=replace, progress=progress) for source in sources]
+        return [
+            load_source(dataset, source, replace=replace, same_events=same_events, progress=progress)
+            for source in sources
+        ]
 
 
 def _groups(file: Any, event: str) -> dict[str, Any]:

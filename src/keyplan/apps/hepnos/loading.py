@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from keyplan.apps.hepnos.bulk import EventProducts, create_items, store_event_products
 from keyplan.apps.hepnos.columns import Columns, checked_column, key_matrix, places, raw_keys
+from keyplan.apps.hepnos.entry_files import EntryFile, EntrySubruns
 from keyplan.apps.hepnos.errors import InvalidNumberError
 from keyplan.apps.hepnos.keys import Kind, product_suffix
 from keyplan.apps.hepnos.product_types import RowsType, values_module
@@ -35,7 +36,7 @@ _COMPARED_AT_ONCE: Final = 1_000
 _NAMES: Final = ("run", "subrun", "event")
 
 Progress = Callable[[int, int], None]
-"""Told how many rows of a table are done, and how many there are; 0 when the table begins."""
+"""Told how many events of a table are done, and how many there are; 0 when the table begins."""
 
 
 class Rows(NamedTuple):
@@ -61,6 +62,8 @@ class Source(ABC):
     """Patterns of columns that match none of it."""
     singles: frozenset[str] = frozenset()
     """Those of the tables that have one row for each event: its single values."""
+    entry_file: EntryFile | None = None
+    """The file, where its entries are what numbers its events."""
     has_lists: bool = False
     """True when an entry is a whole event, with any number of rows for each label."""
 
@@ -103,12 +106,18 @@ def reading(source: str, damage: tuple[type[BaseException], ...]) -> Iterator[No
 
 
 def load_source(
-    dataset: "DataSet", source: Source, *, replace: bool = False, progress: Progress | None = None
+    dataset: "DataSet",
+    source: Source,
+    *,
+    replace: bool = False,
+    same_events: bool = False,
+    progress: Progress | None = None,
 ) -> Loaded:
     """Load a table: create its events with their parents, and store the rows of each event as a product of each label.
 
     Doing it again, after a crash for one, ends in the same. A product that has other rows is refused, after the others of its
-    part are written, or replaced with `replace`. Raises InvalidInputError, InvalidNumberError.
+    part are written, or replaced with `replace`. A subrun whose events are the entries of one file takes nothing of another,
+    unless the caller knows that these are the `same_events`. Raises InvalidInputError, InvalidNumberError.
     """
     try:
         columns = [checked_column(name, given) for name, given in zip(_NAMES, source.numbers(), strict=True)]
@@ -124,16 +133,20 @@ def load_source(
         problem = f"event {run} {subrun} {event} stands in several entries, whose lists cannot be told apart"
         problem += "; number events by entry, --event 'Entry$'"
         raise InvalidInputError(source=source.name, problem=problem)
+    subruns = EntrySubruns(dataset, source.name, source.entry_file, columns[:2])
+    subruns.begin(same_events=same_events)
     done = created = products = 0
     if progress is not None:
-        progress(0, source.entries)
-    for begin, end, is_chosen in blocks.groups(max(1, GROUP_BYTES // max(1, source.entry_bytes))):
+        progress(0, blocks.events)
+    for begin, end, is_chosen, events in blocks.groups(max(1, GROUP_BYTES // max(1, source.entry_bytes))):
         own = [column[begin:end][is_chosen] for column in columns]
         created += create_items(dataset, *own).events
         products += _store(dataset, source, own, _read(source, begin, end, is_chosen), replace=replace)
-        done += len(own[0])
+        done += events
         if progress is not None:
-            progress(done, source.entries)
+            progress(done, blocks.events)
+    if not same_events:
+        subruns.refuse_others()
     # Why again: there may be no entries, and a sweep may have found a note before there were products.
     note_tables(dataset, source.tables, name=source.table_name, singles=source.singles)
     labels = tuple(source.tables)
@@ -171,22 +184,24 @@ class _Blocks:
         )
         """A row whose event has other rows, too."""
 
-    def groups(self, rows_max: int) -> Iterator[tuple[int, int, Any]]:
-        """Yield parts of about `rows_max` rows: from which row to which, and which of them, all or as a mask."""
+    def groups(self, rows_max: int) -> Iterator[tuple[int, int, Any, int]]:
+        """Yield parts of about `rows_max` rows: from which row to which, which of them, all or as a mask, and their events."""
         if not len(self._starts):
             return
         rows_of = np.bincount(self._event_of, weights=self._sizes).astype(np.int64)
-        group_of = ((np.cumsum(rows_of) - 1) // rows_max)[self._event_of]
+        groups = (np.cumsum(rows_of) - 1) // rows_max
+        events = np.unique(groups, return_counts=True)[1].tolist()
+        group_of = groups[self._event_of]
         order = np.argsort(group_of, kind="stable")
         cuts = np.flatnonzero(np.diff(group_of[order])) + 1
-        for blocks in np.split(order, cuts):
+        for blocks, count in zip(np.split(order, cuts), events, strict=True):
             first, last = int(blocks[0]), int(blocks[-1])
             begin, end = int(self._starts[first]), int(self._starts[last] + self._sizes[last])
             if len(blocks) == last - first + 1:
-                yield begin, end, slice(None)
+                yield begin, end, slice(None), count
                 continue
             is_own = group_of[first : last + 1] == group_of[first]
-            yield begin, end, np.repeat(is_own, self._sizes[first : last + 1])
+            yield begin, end, np.repeat(is_own, self._sizes[first : last + 1]), count
 
 
 def _read(source: Source, begin: int, end: int, is_chosen: Any) -> dict[str, Rows]:

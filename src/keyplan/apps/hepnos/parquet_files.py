@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from keyplan.apps.hepnos.arrow_values import is_noted_single, noted_row, restored_lists
 from keyplan.apps.hepnos.column_types import ColumnType, ListType, wider
 from keyplan.apps.hepnos.entries import (
+    ENTRY,
     Collection,
     collection_of,
     number_columns,
@@ -24,6 +25,7 @@ from keyplan.apps.hepnos.entries import (
     type_of_entries,
     whole_numbers,
 )
+from keyplan.apps.hepnos.entry_files import entry_file
 from keyplan.apps.hepnos.loading import Loaded, Progress, Rows, Source, load_source, reading
 from keyplan.apps.hepnos.table_notes import chosen_columns, lacking_patterns
 from keyplan.apps.hepnos.table_values import without_needless_options
@@ -50,6 +52,7 @@ def load_parquet(
     label: str | None = None,
     replace: bool = False,
     may_lack: bool = False,
+    same_events: bool = False,
     progress: Progress | None = None,
 ) -> Loaded:
     """Load a Parquet file: events, and products of each event; options as of `load_root`, `label` else the file's name.
@@ -65,7 +68,7 @@ def load_parquet(
         with reading(name, _DAMAGE):
             choice = (columns, exclude, may_lack)
             source = _File(name, file, choice, (run, subrun, event), label or PurePath(name).stem)
-        return load_source(dataset, source, replace=replace, progress=progress)
+        return load_source(dataset, source, replace=replace, same_events=same_events, progress=progress)
 
 
 class _File(Source):
@@ -86,6 +89,7 @@ class _File(Source):
             raise InvalidInputError(source=name, problem=f"several columns are called {', '.join(repeated)}")
         self._paths = {path: steps for field in schema for path, steps in _paths_below((field.name,), field.type)}
         self._numbers = number_columns(name, list(self._paths), *numbers)
+        self.entry_file = entry_file(name) if ENTRY in self._numbers else None
         patterns, exclude, may_lack = choice
         others = [field for field in known if field not in self._numbers]
         chosen = chosen_columns(name, others, patterns, exclude, may_lack=may_lack)

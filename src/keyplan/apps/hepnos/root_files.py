@@ -20,6 +20,7 @@ from uproot.interpretation.numerical import AsDtype
 
 from keyplan.apps.hepnos.column_types import ColumnType, NothingType, wider
 from keyplan.apps.hepnos.entries import (
+    ENTRY,
     Collection,
     collection_of,
     number_columns,
@@ -29,6 +30,7 @@ from keyplan.apps.hepnos.entries import (
     type_of_form,
     whole_numbers,
 )
+from keyplan.apps.hepnos.entry_files import entry_file
 from keyplan.apps.hepnos.loading import GROUP_BYTES, Loaded, Progress, Rows, Source, load_source, reading
 from keyplan.apps.hepnos.table_notes import chosen_columns, lacking_patterns
 from keyplan.errors import InvalidInputError
@@ -64,6 +66,7 @@ def load_root(
     label: str | None = None,
     replace: bool = False,
     may_lack: bool = False,
+    same_events: bool = False,
     progress: Progress | None = None,
 ) -> Loaded:
     """Load a tree of a ROOT file: events, and products of each event. Memory does not grow with the file's columns.
@@ -72,8 +75,8 @@ def load_root(
     `event` name the columns of numbers where they are not called as usual, at any depth, as EventHeader/EventHeader.runNumber
     (`run` and `subrun` may be a number for all, `event` "Entry$": the number of the entry in this file, from 0); `label` is for
     single values, the tree's name without it. What no column holds is left out, and named in the answer. `replace` as of
-    `load_source`. With `may_lack` a pattern may match no column of this file, one of many, and is named in the answer. Raises
-    InvalidInputError, InvalidNumberError.
+    `load_source`, and `same_events`. With `may_lack` a pattern may match no column of this file, one of many, and is named in
+    the answer. Raises InvalidInputError, InvalidNumberError.
     """
     name = fspath(path)
     try:
@@ -86,7 +89,7 @@ def load_root(
         with reading(name, _DAMAGE):
             key = _tree_name(name, file, tree)
             source = _Tree(name, key, file[key], (columns, exclude, may_lack), (run, subrun, event), label)
-        return load_source(dataset, source, replace=replace, progress=progress)
+        return load_source(dataset, source, replace=replace, same_events=same_events, progress=progress)
 
 
 def _tree_name(name: str, file: Any, tree: str | None) -> str:
@@ -116,6 +119,7 @@ class _Tree(Source):
         branches = _branches(tree)
         fields = list(branches)
         self._numbers = number_columns(self.name, _with_deeper(tree, fields), *numbers)
+        self.entry_file = entry_file(name, key) if ENTRY in self._numbers else None
         known = [field for field in fields if field not in self._numbers]
         patterns, exclude, may_lack = choice
         chosen = chosen_columns(self.name, known, patterns, exclude, may_lack=may_lack)
