@@ -1,8 +1,10 @@
 """Grants on operations that there are not, or that need something else: found, with the line and what was meant."""
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +173,32 @@ def test_a_server_tells_them_at_its_start_and_when_the_file_changes(
     facts: list[dict[str, Any]] = [getattr(one, "facts") for one in caplog.records]  # noqa: B009
     assert [one["place"] for one in facts] == [f"{file}:2", f"{file}:3"]
     assert "did you mean operation:getAudit?" in facts[0]["problem"]
+
+
+def imported(program: str) -> list[str]:
+    """What of keyplan's applications a new process has imported at the end of a program."""
+    code = f"{program}\nimport sys; print(*sorted(name for name in sys.modules if name.startswith('keyplan.apps.')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+SEARCH = """
+from keyplan.access import idle_grants, read_policy
+from keyplan.server import shell
+print(*(found.problem for found in idle_grants(read_policy('[principals.ada]\\nread = ["operation:{name}"]', source="f"))))
+"""
+
+
+def test_a_grant_that_is_asked_for_here_imports_no_other_package() -> None:
+    assert imported(SEARCH.format(name="getDescription")) == []
+    found = imported(SEARCH.format(name="getDescriptoin"))
+    assert "did you mean operation:getDescription?" in " ".join(found)
+    assert "keyplan.apps.runm.operations" in found
+
+
+def test_a_package_that_is_installed_as_it_was_before_ends_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    former = EntryPoint("former", "keyplan.errors:NEEDS_OF_BEFORE", "keyplan.operations")
+    monkeypatch.setattr("keyplan.access.known.entry_points", lambda group: [former, *entry_points(group=group)])
+    known_operations.cache_clear()
+    assert "getDescription" in known_operations()
+    known_operations.cache_clear()

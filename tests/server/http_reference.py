@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from keyplan.apps.cloudchamber.service import DESCRIPTION as CLOUDCHAMBER
-from keyplan.apps.patroni.service import DESCRIPTION as BROKER
+from keyplan.apps.patroni.broker_service import DESCRIPTION as BROKER
 from keyplan.server.explorer.operations import DESCRIPTION as EXPLORER
 from keyplan.server.keyspaces import DESCRIPTION as KEYSPACES
 from keyplan.server.openapi import merged

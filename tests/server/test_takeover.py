@@ -107,4 +107,8 @@ def adopted(own: str, cluster: PatroniCluster, broker: Broker) -> None:
     printed = told(*adopt, users=users(), store=own)
     assert "no cell runs them" in printed, printed
     assert outside_nodes(broker, "pay") == ["n1", "n2"]
+    assert (
+        broker.instances.require("pay").version
+        == Path(cluster.nodes[0].query("show data_directory"), "PG_VERSION").read_text().strip()
+    )
     assert SUPERUSER_PASSWORD not in printed

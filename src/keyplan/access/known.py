@@ -5,10 +5,12 @@ A package names what it declares by an entry point of the group `keyplan.operati
 """
 
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Final, NamedTuple
 
 from keyplan.access.policy import Grant, Policy
@@ -42,14 +44,22 @@ class IdleGrant(NamedTuple):
 def known_operations() -> Mapping[str, Need]:
     """Return all operations that installed packages declare, by name, with what each needs.
 
-    Of a package whose extra is not installed, nothing is known.
+    Of a package whose extra is not installed, or that is installed as it was before, nothing is known.
     """
+    return _declared(entry_points(group=OPERATIONS_GROUP))
+
+
+def _operations_at_hand() -> Mapping[str, Need]:
+    """Return those that packages declare which this process has imported already: they cost nothing."""
+    points = entry_points(group=OPERATIONS_GROUP)
+    return _declared(point for point in points if point.module in sys.modules)
+
+
+def _declared(points: Iterable[EntryPoint]) -> Mapping[str, Need]:
     found: dict[str, Need] = {}
-    for point in entry_points(group=OPERATIONS_GROUP):
-        try:
+    for point in points:
+        with suppress(ImportError, AttributeError):
             found |= point.load()
-        except ImportError:
-            continue
     return found
 
 
@@ -57,12 +67,16 @@ def idle_grants(policy: Policy, known: Mapping[str, Need] | None = None) -> Iter
     """Yield the grants that nothing asks for.
 
     Those on operations that are misspelt, of another act, or decided elsewhere; and those with a star where none is a pattern.
+    Packages that this process has not imported are imported for a grant that none of the others asks for.
     """
+    at_hand = None if known is not None else _operations_at_hand()
     for principal, grant in ((one.name, grant) for one in policy.principals for grant in one.grants):
-        if isinstance(grant.on, OnOperation):
-            problem = problem_of(grant.act, grant.on, known_operations() if known is None else known)
-        else:
+        if not isinstance(grant.on, OnOperation):
             problem = _problem_of_place(grant.on)
+        elif at_hand is not None and problem_of(grant.act, grant.on, at_hand) is None:
+            continue
+        else:
+            problem = problem_of(grant.act, grant.on, known_operations() if known is None else known)
         if problem is not None:
             yield IdleGrant(principal, grant, problem)
 

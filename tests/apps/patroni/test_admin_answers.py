@@ -22,9 +22,9 @@ from keyplan.apps.patroni import (
 )
 from keyplan.apps.patroni.actions import Actions
 from keyplan.apps.patroni.admin_routes import Administration, Recreations
+from keyplan.apps.patroni.broker_service import DESCRIPTION
 from keyplan.apps.patroni.layout import BindingKey
 from keyplan.apps.patroni.records import Credentials
-from keyplan.apps.patroni.service import DESCRIPTION
 from keyplan.apps.patroni.site_callbacks import ClusterData
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.operations import Answered, operations_of, write_answer

@@ -29,6 +29,7 @@ from keyplan.apps.patroni import (
 )
 from keyplan.apps.patroni.actions import Action, ActionKind, Actions
 from keyplan.apps.patroni.adoption import Adoption, Logins, logins_of, release
+from keyplan.apps.patroni.backups.books import version_of
 from keyplan.apps.patroni.catalog import BUILT_IN_CATALOG
 from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
 from keyplan.apps.patroni.cli import app
@@ -92,8 +93,10 @@ def test_an_adopted_cluster_is_an_instance_with_its_port_and_nothing_of_its_own_
     found = adopting.planned("f1")
     assert cluster.store.revision == revision
     assert (found.leader, found.port, [node.name for node in found.nodes]) == ("b", 33007, ["a", "b", "c"])
-    state = adopting.adopt(found, LOGINS, OFFER, PAIR)
+    state = adopting.adopt(found, LOGINS, OFFER, PAIR, version="14")
     assert kept(cluster) == before
+    # Why: nodes of cells are added to it, and would be of another version than their leader.
+    assert version_of(cluster.broker, "f1") == "14"
     assert (state.allocated_port, state.plan_id, state.node_count) == (33007, PAIR.id, 3)
     # Why a parameter: the plan says two.
     assert state.parameters == {"node-count": 3}

@@ -7,7 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from keyplan.apps.patroni import Cell, Member, MemberKey, NodeKey, NodeReport, Operation, OrderKey, Step
-from keyplan.apps.patroni.diagnosis import FaultKind, diagnose, mend
+from keyplan.apps.patroni.diagnosis import FaultKind, diagnose
+from keyplan.apps.patroni.mending import mend
 from keyplan.apps.patroni.operation_progress import Waits
 from keyplan.apps.patroni.records import Status
 from tests.apps.patroni.paper_cluster import PaperCluster

@@ -312,6 +312,29 @@ def test_a_node_whose_log_cannot_be_written_keeps_no_other_from_running(agents: 
     assert running["n1"].process is None
 
 
+def test_a_folder_in_which_nothing_can_be_written_makes_no_dead_cell_and_ends_no_agent(
+    agents: Agents, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a full disk: what cannot be made in the place of a file is refused to root, too."""
+    store = ordered_store("n1")
+    agent = started(agents, store, "n1")
+    agent.close()
+    (folder / "lease").mkdir()
+    agent = agents(store)
+    steps_until(agent, lambda: Broker(store).cells.exists("c1"))
+    assert "lease cannot be noted" in caplog.text
+    (folder / "store.json").rename(folder / "kept.json")
+    (folder / "store.json").mkdir()
+    agent, stop = agents(store), Event()
+    running = Thread(target=agent.run, args=(stop,))
+    running.start()
+    until(lambda: "the machine: " in caplog.text, 30, lambda: caplog.text)
+    assert running.is_alive()
+    stop.set()
+    running.join(30)
+    (folder / "lease").rmdir()
+
+
 def test_a_damaged_order_at_the_start_stops_no_other_node(agents: Agents) -> None:
     store = ordered_store("n1", "n2")
     started(agents, store, "n1", "n2")

@@ -20,7 +20,8 @@ from keyplan.apps.patroni import (
     RouterReport,
 )
 from keyplan.apps.patroni.clusters import Belonging, advertised_addresses, belonging_of, cell_loads, clusters
-from keyplan.apps.patroni.diagnosis import Fault, FaultKind, diagnose, mend, mend_all
+from keyplan.apps.patroni.diagnosis import Fault, FaultKind, diagnose
+from keyplan.apps.patroni.mending import mend, mend_all
 from keyplan.engine import Commit, Put
 from keyplan.maintenance import prepare_index
 from keyplan.store import Lease, Store, open_store

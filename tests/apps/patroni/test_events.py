@@ -82,7 +82,7 @@ def test_a_change_of_the_leader_is_told_once_by_two_brokers(cluster: PaperCluste
     one.step()
     assert told(cluster.store) == [
         ("leader-changed", "b", "b leads"),
-        ("leader-lost", "b", "nobody leads; b did"),
+        ("leader-lost", "b", "nobody holds the leader key; b did"),
         ("leader-changed", "c", "c leads; b did before"),
     ]
     one.close()

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from keyplan.apps.patroni import Broker
-from keyplan.apps.patroni.diagnosis import FaultKind, diagnose, mend
+from keyplan.apps.patroni.diagnosis import FaultKind, diagnose
 from keyplan.apps.patroni.leaked_ports import leaked_ports
+from keyplan.apps.patroni.mending import mend
 from keyplan.apps.patroni.ports import PortAllocator, PortRange, port_range, reads_of
 from keyplan.apps.patroni.refusals import NoPortsLeftError
 from keyplan.engine import Commit, Delete, MemoryEngine, Put

@@ -26,7 +26,7 @@ class Answering:
     """A REST interface that answers each connection with some pieces, and a moment between them."""
 
     def __init__(self, *pieces: bytes, pause: float = 0.0) -> None:
-        self._pieces = pieces
+        self.pieces = pieces
         self._pause = pause
         self._end = Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -44,7 +44,9 @@ class Answering:
     def _answer(self, connection: socket.socket) -> None:
         with connection:
             try:
-                for piece in self._pieces:
+                # Why: what closes a connection with a question unread resets it, and the answer may be lost.
+                connection.recv(1_024)
+                for piece in self.pieces:
                     connection.sendall(piece)
                     if self._end.wait(self._pause):
                         return

@@ -1,6 +1,6 @@
 """Where nodes go: the vectors of the specification, and the rules beside them."""
 
-from keyplan.apps.patroni.scheduling import CellLoad, available_cells, cells_in_order
+from keyplan.apps.patroni.scheduling import CellLoad, available_cells, cells_in_order, version_of_new
 
 FOUR = [CellLoad("n1", "z1", 3), CellLoad("n2", "z1", 1), CellLoad("n3", "z2", 2), CellLoad("n4", "z2", 0)]
 NINE = [CellLoad(f"c{number}", f"z{(number + 2) // 3}") for number in range(1, 10)]
@@ -30,3 +30,14 @@ def test_full_and_draining_cells_get_nothing_new() -> None:
 
 def test_cells_are_restricted_by_name_and_unknown_names_are_passed_over() -> None:
     assert [cell.guid for cell in available_cells(FOUR, allowed=["n3", "nobody"])] == ["n3"]
+
+
+def test_a_new_cluster_is_of_the_version_that_most_cells_begin_with_and_what_is_no_version_counts_for_nothing() -> None:
+    def cells(*firsts: str) -> list[CellLoad]:
+        return [CellLoad(f"c{number}", "z1", versions=(first, "9.6")) for number, first in enumerate(firsts)]
+
+    assert version_of_new(cells("15", "17", "17")) == "17"
+    assert version_of_new(cells("9.6", "15")) == "15"
+    # Cells write their records themselves, and one of them must not keep every cluster from being made.
+    assert version_of_new(cells("x", "x", "15")) == "15"
+    assert version_of_new(cells("x", "nan", "-1")) == ""

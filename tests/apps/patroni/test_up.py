@@ -1,5 +1,7 @@
 """What `keyplan patroni up` takes for ready. No part runs here: what each does when it is started is written down instead."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -58,3 +60,13 @@ def test_a_cell_is_ready_that_has_announced_itself_or_has_run_all_along(start: C
 
     start(announce_itself)
     start(run_on)
+
+
+def test_a_process_of_gateways_imports_nothing_of_the_broker() -> None:
+    """Nodes are without their store for as long as it starts, and it keeps what it has imported."""
+    program = (
+        "import sys; from keyplan.server import service_builders; service_builders(('etcd-v2', 'etcd-v3', 'patroni-broker'));"
+        "print(*(name for name in ('psycopg', 'httpx', 'keyplan.apps.patroni.broker_loop') if name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

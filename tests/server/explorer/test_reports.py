@@ -49,6 +49,7 @@ def store(engine: Engine) -> Store:
         created_at=1.0,
         rotated_at={"replication": SYSTEM_CLOCK.wall() - 3 * 3_600},
         archive=archive,
+        version="15",
     )
     broker.instances.put("f1", state)
     made = Backup(label="20231114-221300F", kind="full", began_at=1_700_000_000.0, ended_at=1_700_000_000.0)
@@ -93,6 +94,7 @@ def test_the_page_of_clusters_has_members_history_ports_ages_and_events(
     assert facts == {
         "leader": "n2",
         "port": "33000",
+        "PostgreSQL": "15",
         "port for reads": "34000",
         "last operation": "update failed: <b>no cell</b>",
         "backups": "backup 20231114-221300F of 2023-11-14T22:13:20Z; none is verified; a restore would lose what was"

@@ -79,10 +79,11 @@ class Adoption:
         with self._store.snapshot() as state:
             return _found(Broker(state), instance)
 
-    def check(self, found: Found, logins: Logins) -> None:
+    def check(self, found: Found, logins: Logins) -> str:
         """Ask the leader's PostgreSQL, and every member's Patroni, whether all is as found and the users are right.
 
-        Nothing of theirs is changed. Raises RefusedError (422), which names who answers otherwise, and how.
+        Return the major version that PostgreSQL is of. Nothing of theirs is changed. Raises RefusedError (422), which names who
+        answers otherwise, and how.
         """
         _refuse_incomplete(logins)
         with self._store.snapshot() as state:
@@ -90,10 +91,13 @@ class Adoption:
             members = {node.name: broker.members.require(MemberKey(found.instance, node.name)) for node in found.nodes}
         for name, member in members.items():
             _check_member(found.instance, name, member)
-        _check_users(found, members[found.leader], logins)
+        return _check_users(found, members[found.leader], logins)
 
-    def adopt(self, found: Found, logins: Logins, offer: Offer, plan: Plan) -> InstanceState:
-        """Write the instance, its nodes and its port, in one commit. Raises RefusedError (422) where it has changed since."""
+    def adopt(self, found: Found, logins: Logins, offer: Offer, plan: Plan, *, version: str = "") -> InstanceState:
+        """Write the instance, its nodes and its port, in one commit. Raises RefusedError (422) where it has changed since.
+
+        `version` is the major version that `check` returned: nodes of cells are made of it.
+        """
 
         def work(binding: Binding) -> InstanceState:
             broker = Broker(binding)
@@ -109,7 +113,7 @@ class Adoption:
                 key = NodeKey(found.instance, node.name)
                 if broker.nodes.get(key) is None:
                     broker.nodes.insert(key, node.cell)
-            state = self._state(found, logins, offer, plan, port)
+            state = self._state(found, logins, offer, plan, port, version)
             made = new_operation(self._clock, "adopt", [], state.parameters)
             made.status, made.message, made.ended_at = SUCCESS, "adopted", made.begun_at
             made.plan_id, made.node_count = state.plan_id, state.node_count
@@ -121,7 +125,7 @@ class Adoption:
 
         return self._store.run(work)
 
-    def _state(self, found: Found, logins: Logins, offer: Offer, plan: Plan, port: int) -> InstanceState:
+    def _state(self, found: Found, logins: Logins, offer: Offer, plan: Plan, port: int, version: str) -> InstanceState:
         count = len(found.nodes)
         now = self._clock.wall()
         return InstanceState(
@@ -135,6 +139,7 @@ class Adoption:
             rewind_credentials=logins.rewind,
             node_count=count,
             parameters={} if count == plan.node_count else {"node-count": count},
+            version=version,
             created_at=now,
             adopted_at=now,
         )
@@ -204,12 +209,14 @@ def _check_member(instance: str, name: str, member: Member) -> None:
         raise RefusedError(422, f"at the REST API of {name} answers {found} of {of}, another one")
 
 
-def _check_users(found: Found, leader: Member, logins: Logins) -> None:
+def _check_users(found: Found, leader: Member, logins: Logins) -> str:
+    """Return the major version that the leader's PostgreSQL is of. Raises RefusedError."""
     # Why here: routers and cells come through this module, and psycopg is for who logs in.
     from keyplan.apps.patroni.postgresql_roles import system_identifier_of  # noqa: PLC0415
 
     if leader.address is None:
         raise RefusedError(422, f"{found.leader} advertises no address of its PostgreSQL")
+    version = ""
     for words, user, is_replication in (
         ("the superuser", logins.superuser, False),
         ("the user for replication", logins.replication, True),
@@ -220,10 +227,12 @@ def _check_users(found: Found, leader: Member, logins: Logins) -> None:
         if told.identifier != found.identifier:
             text = f"PostgreSQL at {leader.address} has system identifier {told.identifier}, and the cluster {found.identifier}"
             raise RefusedError(422, text)
+        version = version or told.version
     try:
         patroni_rest.check_log_in(leader, logins.rest)
     except PatroniRefusedError as error:
         raise RefusedError(422, f"the user of Patroni's REST API at {found.leader}: {error}") from error
+    return version
 
 
 # ---- the reverse -----------------------------------------------------------------------------------------------------------

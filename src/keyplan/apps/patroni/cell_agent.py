@@ -150,7 +150,7 @@ class CellAgent:
                 raise InvalidInputError(source=str(self._folder), problem=problem)
 
     def run(self, stop: Event) -> None:
-        """Follow the store until `stop` is set. A store that cannot be reached leaves every node as it is."""
+        """Follow the store until `stop` is set. A store that cannot be reached, or a full disk, leaves every node as it is."""
         while not stop.is_set():
             self._wakeup.look([node.plan for node in self._nodes.values() if node.process is not None])
             try:
@@ -158,8 +158,8 @@ class CellAgent:
             except LeaseNotFoundError:
                 LOGGER.warning("the cell's lease was lost; it announces itself anew")
                 self._registrar.lose()
-            except (EngineError, ConflictError, CorruptionError) as error:
-                LOGGER.warning("the store: %s", error)
+            except (EngineError, ConflictError, CorruptionError, OSError) as error:
+                LOGGER.warning("%s: %s", "the machine" if isinstance(error, OSError) else "the store", error)
                 self._leave()
                 self._keep_all()
                 stop.wait(_RETRY_SECONDS)

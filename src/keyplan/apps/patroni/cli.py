@@ -13,8 +13,9 @@ from keyplan.apps.patroni.cli_status import show_status
 from keyplan.apps.patroni.cli_top import show_top
 from keyplan.apps.patroni.cli_up import up
 from keyplan.apps.patroni.clusters import advertised_addresses, belonging_of
-from keyplan.apps.patroni.diagnosis import MENDABLE, diagnose, mend_all
+from keyplan.apps.patroni.diagnosis import diagnose
 from keyplan.apps.patroni.layout import Broker, NodeKey, OrderKey
+from keyplan.apps.patroni.mending import MENDABLE, mend_all
 from keyplan.apps.patroni.readable import readable
 from keyplan.apps.patroni.records import NodeOrder
 from keyplan.apps.patroni.upgrades.cli import add_upgrades

@@ -75,12 +75,12 @@ def _adopt(
             # Why first: who is asked for passwords sees to whom they go. Members write their addresses themselves.
             _print_found(found, offer, chosen)
             logins = _logins(users)
-            adoption.check(found, logins)
-            _print_users(found, logins)
+            version = adoption.check(found, logins)
+            _print_users(found, logins, version)
             if is_trial:
                 print_hint("nothing was written")
                 return
-            state = adoption.adopt(found, logins, offer, chosen)
+            state = adoption.adopt(found, logins, offer, chosen, version=version)
         except RefusedError as error:
             raise InvalidInputError(source=cluster, problem=error.description) from error
     print_text(f"{cluster} is an instance of {offer.name}, plan {chosen.name}, at port {state.allocated_port}")
@@ -151,9 +151,10 @@ def _print_found(found: Found, offer: Offer, plan: Plan) -> None:
         print_text(f"node {node.name} at {node.address or 'no address'}, {where}: {role}")
 
 
-def _print_users(found: Found, logins: Logins) -> None:
+def _print_users(found: Found, logins: Logins, version: str) -> None:
     names = [logins.superuser.username, logins.replication.username, logins.rest.username or "(none)"]
     print_text(f"users {names[0]}, {names[1]}, REST API {names[2]}: checked at {found.leader}")
+    print_text(f"PostgreSQL {version}")
 
 
 def _release(

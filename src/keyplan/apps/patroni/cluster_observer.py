@@ -198,7 +198,7 @@ def _differences(before: SeenCluster, now: SeenCluster) -> Iterable[tuple[EventK
     elif now.is_led and not before.is_led:
         yield EventKind.LEADER_CHANGED, now.leader, f"{now.leader} leads again"
     elif before.is_led and not now.is_led:
-        yield EventKind.LEADER_LOST, before.leader, f"nobody leads; {before.leader} did"
+        yield EventKind.LEADER_LOST, before.leader, f"nobody holds the leader key; {before.leader} did"
     for name in sorted(now.astray.keys() - before.astray.keys()):
         yield EventKind.MEMBER_ASTRAY, name, now.astray[name]
     for name in sorted(before.astray.keys() - now.astray.keys()):

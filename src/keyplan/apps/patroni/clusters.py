@@ -31,6 +31,7 @@ __all__ = [
     "cell_loads",
     "cells_away",
     "clusters",
+    "is_failsafe",
     "leader_of",
     "member_of",
     "members_astray",
@@ -127,6 +128,11 @@ def _astray(name: str, member: Member | None, leader: str, leading: Member) -> s
     if member.timeline != leading.timeline:
         return f"it is on timeline {member.timeline}, and the leader {leader} on {leading.timeline}"
     return ""
+
+
+def is_failsafe(broker: Broker, instance: str) -> bool:
+    """Whether a cluster's leader goes on without its store, as long as all members answer it."""
+    return is_on((readable_of(broker.configurations, instance) or {}).get("failsafe_mode"))
 
 
 def outside_nodes(broker: Broker, instance: str) -> list[str]:

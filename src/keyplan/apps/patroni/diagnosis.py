@@ -1,38 +1,47 @@
-"""What is wrong in the store of a broker: stale registrations, orphan nodes, lost ports and the like; and what may be mended.
+"""What is wrong in the store of a broker: stale registrations, orphan nodes, lost ports and the like. `mending.py` mends.
 
 Read from one state. Nothing here asks a cell or PostgreSQL: the store says who is alive.
 """
 
 import shlex
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from enum import StrEnum
-from threading import Event
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from keyplan.apps.patroni.backups.view import archive_problem, backup_problem, verification_problem
-from keyplan.apps.patroni.bootstraps import HungBootstrap, hung_bootstrap, take_initialize_away
-from keyplan.apps.patroni.clusters import Advertised, advertised_addresses, belonging_of, member_of, members_astray
+from keyplan.apps.patroni.bootstraps import hung_bootstrap
+from keyplan.apps.patroni.clusters import (
+    Advertised,
+    advertised_addresses,
+    belonging_of,
+    is_failsafe,
+    member_of,
+    members_astray,
+)
 from keyplan.apps.patroni.layout import OUTSIDE, Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
-from keyplan.apps.patroni.leaked_ports import free_leaked_ports, leaked_ports
-from keyplan.apps.patroni.operations import IN_PROGRESS
+from keyplan.apps.patroni.leaked_ports import leaked_ports
+from keyplan.apps.patroni.operations import FAILED, IN_PROGRESS
 from keyplan.apps.patroni.readable import readable, readable_of
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import CorruptionError, IndexNotReadyError
-from keyplan.layout import Binding, Damaged
+from keyplan.layout import Damaged
 from keyplan.store import Store
 
-__all__ = ["Fault", "FaultKind", "diagnose", "mend", "mend_all"]
-
-
-_LASTING_SECONDS: Final = 15.0
-"""Why 15: as long as an operation looks at a bootstrap, before it lets it begin again."""
-_LOOK_SECONDS: Final = 0.25
+__all__ = [
+    "Fault",
+    "FaultKind",
+    "diagnose",
+    "is_ordered_rightly",
+    "is_reported",
+    "is_whole",
+    "registration_fault",
+    "trace_of",
+]
 
 
 class FaultKind(StrEnum):
-    """What is wrong. The comment says what `mend` does."""
+    """What is wrong. The comment says what `mending.mend` does."""
 
     STALE_REGISTRATION = "stale-registration"  # removes it
     UNRESOLVED_REGISTRATION = "unresolved-registration"  # removes it
@@ -60,23 +69,6 @@ class FaultKind(StrEnum):
     DAMAGED_RECORD = "damaged-record"
 
 
-MENDABLE = frozenset(
-    {
-        FaultKind.STALE_REGISTRATION,
-        FaultKind.UNRESOLVED_REGISTRATION,
-        FaultKind.ORPHAN_NODE,
-        FaultKind.STALE_ORDER,
-        FaultKind.LOST_PORT,
-        FaultKind.LEAKED_PORT,
-        FaultKind.HUNG_BOOTSTRAP,
-    }
-)
-"""The kinds that `mend` removes something of."""
-
-_MUST_LAST: Final = frozenset({FaultKind.ORPHAN_NODE, FaultKind.LOST_PORT, FaultKind.HUNG_BOOTSTRAP})
-"""Those that rest on what is not there, which may be so for a moment."""
-
-
 class Fault(NamedTuple):
     """One thing that is wrong: where, in words that stand in the key, and why. No value of a record but ports and addresses."""
 
@@ -92,130 +84,6 @@ def diagnose(store: Store) -> list[Fault]:
         found = [fault for part in _QUESTIONS for fault in part(broker)]
     found += _leaked_ports(store)
     return sorted(set(found))
-
-
-def mend(store: Store, fault: Fault, *, lasting_seconds: float = _LASTING_SECONDS) -> bool:
-    """Remove what a fault names, as `mend_all` does; return whether it was removed."""
-    return fault in mend_all(store, [fault], lasting_seconds=lasting_seconds)
-
-
-def mend_all(store: Store, faults: Sequence[Fault], *, lasting_seconds: float = _LASTING_SECONDS) -> set[Fault]:
-    """Remove what faults name that are still there and still wrong, one commit each; return those that were removed.
-
-    That nothing of a cluster is there, or that its bootstrap hangs, must be so at every look for `lasting_seconds`, which this
-    blocks for, once for all: Patroni says anew within ten seconds what somebody has deleted of a cluster that lives.
-    """
-    lasting = _lasting(store, [fault for fault in faults if fault.kind in _MUST_LAST], lasting_seconds)
-    return {fault for fault in faults if (fault in lasting or fault.kind not in _MUST_LAST) and _mend(store, fault)}
-
-
-def _mend(store: Store, fault: Fault) -> bool:
-    if fault.kind is FaultKind.LEAKED_PORT:
-        # Why: which ports are leaked is not known before; the next doctor looks again.
-        with suppress(IndexNotReadyError):
-            return bool(free_leaked_ports(store, int(fault.subject)))
-        return False
-
-    def work(binding: Binding) -> bool:
-        broker = Broker(binding)
-        if fault.kind in {FaultKind.STALE_REGISTRATION, FaultKind.UNRESOLVED_REGISTRATION}:
-            # Why beside the transaction: every member that it reads would be guarded, and heartbeats rewrite them all the time.
-            with store.snapshot() as state:
-                advertised, is_whole = advertised_addresses(Broker(state)), _is_whole(Broker(state))
-            return is_whole and _mend_registration(broker, fault, advertised)
-        if fault.kind is FaultKind.LOST_PORT:
-            if not broker.allocations.exists(fault.subject) or trace_of(broker, fault.subject):
-                return False
-            broker.allocations.delete(fault.subject)
-            broker.replica_ports.delete(fault.subject, damaged_ok=True)
-            return True
-        if fault.kind is FaultKind.HUNG_BOOTSTRAP:
-            with store.snapshot() as state:
-                is_mendable = _is_mendable(hung_bootstrap(Broker(state), fault.subject))
-            operation = broker.operations.get(fault.subject)
-            if operation is not None and operation.status == IN_PROGRESS:
-                return False  # Why: the operation mends it, and knows what it has done already.
-            return is_mendable and take_initialize_away(broker, fault.subject, "")
-        if fault.kind is FaultKind.ORPHAN_NODE:
-            return _mend_node(broker, NodeKey(*fault.subject.split("/", 1)))
-        if fault.kind is FaultKind.STALE_ORDER:
-            key = OrderKey(*fault.subject.split("/", 1))
-            order = broker.orders.get(key)
-            if order is None or order.remove or _is_ordered_rightly(broker, key, order.instance):
-                return False
-            broker.orders.delete(key)
-            return True
-        return False
-
-    try:
-        return store.run(work)
-    except CorruptionError:
-        return False  # Why: what cannot be read is no evidence.
-
-
-def _is_mendable(hung: HungBootstrap | None) -> bool:
-    return hung is not None and not hung.held and not hung.unfinished
-
-
-def _lasting(store: Store, faults: Sequence[Fault], seconds: float) -> set[Fault]:
-    """Return those faults that are, at every look for so long, as they are now."""
-    give_up = SYSTEM_CLOCK.monotonic() + seconds
-    first = _evidence(store, faults)
-    found = {fault: evidence for fault, evidence in first.items() if evidence is not None}
-    while found and SYSTEM_CLOCK.monotonic() < give_up:
-        Event().wait(_LOOK_SECONDS)
-        now = _evidence(store, [*found])
-        found = {fault: evidence for fault, evidence in found.items() if now[fault] == evidence}
-    return set(found)
-
-
-def _evidence(store: Store, faults: Sequence[Fault]) -> dict[Fault, object]:
-    """Return what speaks for each fault, as of one state; None where nothing does."""
-    found: dict[Fault, Any] = dict.fromkeys(faults)
-    with store.snapshot() as state:
-        broker = Broker(state)
-        for fault in faults:
-            with suppress(CorruptionError):  # Why: what cannot be read is no evidence.
-                found[fault] = _evidence_of(broker, fault)
-    return found
-
-
-def _evidence_of(broker: Broker, fault: Fault) -> object:
-    if fault.kind is FaultKind.HUNG_BOOTSTRAP:
-        hung = hung_bootstrap(broker, fault.subject)
-        return hung if _is_mendable(hung) else None
-    if fault.kind is FaultKind.LOST_PORT:
-        return None if trace_of(broker, fault.subject) else broker.allocations.get(fault.subject)
-    return _cell_of_orphan(broker, NodeKey(*fault.subject.split("/", 1)))
-
-
-def _mend_registration(broker: Broker, fault: Fault, advertised: Advertised) -> bool:
-    image, _, rest = fault.subject.partition("/")
-    host, container, port = rest.split(":")
-    key = RegistrationKey(image, host, container, int(port))
-    address = broker.registrations.get(key)
-    if address is None or (_registration_fault(broker, key, address, advertised) or (None,))[0] is not fault.kind:
-        return False
-    broker.registrations.delete(key)
-    return True
-
-
-def _mend_node(broker: Broker, key: NodeKey) -> bool:
-    cell = _cell_of_orphan(broker, key)
-    if cell is None:
-        return False
-    broker.orders.delete(OrderKey(cell, key.node))
-    broker.nodes.delete(key)
-    broker.node_intents.delete(key)
-    return True
-
-
-def _cell_of_orphan(broker: Broker, key: NodeKey) -> str | None:
-    """Return the cell of a node that nobody has anything of; None where somebody does."""
-    cell = broker.nodes.get(key) or broker.node_intents.get(key)
-    if cell is None or trace_of(broker, key.instance, with_nodes=False) or _is_reported(broker, cell, key.node):
-        return None
-    return cell
 
 
 def trace_of(broker: Broker, instance: str, *, with_nodes: bool = True) -> str:
@@ -246,7 +114,8 @@ def trace_of(broker: Broker, instance: str, *, with_nodes: bool = True) -> str:
     return ""
 
 
-def _is_reported(broker: Broker, cell: str, node: str) -> bool:
+def is_reported(broker: Broker, cell: str, node: str) -> bool:
+    """Whether a cell that is alive says that it has a node."""
     return broker.reports.exists(OrderKey(cell, node))
 
 
@@ -257,23 +126,24 @@ def _ignore(_key: object, _error: CorruptionError) -> None:
     """Damaged records are a question of its own: `_damaged`."""
 
 
-def _is_whole(broker: Broker) -> bool:
+def is_whole(broker: Broker) -> bool:
     """Whether every member and node can be read. Otherwise a registration may be that of one which cannot."""
     return not any(isinstance(row, Damaged) for view in (broker.members, broker.nodes) for row in view.rows())
 
 
 def _registrations(broker: Broker) -> Iterator[Fault]:
-    if not _is_whole(broker):
+    if not is_whole(broker):
         return
     advertised = advertised_addresses(broker)
     for key, address in readable(broker.registrations.rows(), _ignore):
-        if found := _registration_fault(broker, key, address, advertised):
+        if found := registration_fault(broker, key, address, advertised):
             yield Fault(found[0], f"{key.image}/{key.host}:{key.container}:{key.port}", found[1])
 
 
-def _registration_fault(
+def registration_fault(
     broker: Broker, key: RegistrationKey, address: str, advertised: Advertised
 ) -> tuple[FaultKind, str] | None:
+    """Return what is wrong with a registration, and why; None where it is somebody's who is there."""
     belonging = belonging_of(broker, key, address, advertised)
     if belonging is None:
         return FaultKind.UNRESOLVED_REGISTRATION, f"no cluster has a member at {address}, or a node of this name"
@@ -285,7 +155,7 @@ def _registration_fault(
             )
             return FaultKind.STALE_REGISTRATION, text
         cell = readable_of(broker.nodes, NodeKey(belonging.instance, belonging.node), _ignore)
-        if cell is None or not _is_reported(broker, cell, belonging.node):
+        if cell is None or not is_reported(broker, cell, belonging.node):
             text = f"node of instance {belonging.instance}, of which nobody is alive at {address}"
             return FaultKind.STALE_REGISTRATION, text
     return None
@@ -311,7 +181,7 @@ def _nodes(broker: Broker) -> Iterator[Fault]:
 
 def _trace_or_report(broker: Broker, key: NodeKey, cell: str) -> str:
     trace = _readable_trace(broker, key.instance, with_nodes=False)
-    return trace or ("a cell that has them" if _is_reported(broker, cell, key.node) else "")
+    return trace or ("a cell that has them" if is_reported(broker, cell, key.node) else "")
 
 
 def _readable_trace(broker: Broker, instance: str, *, with_nodes: bool = True) -> str:
@@ -327,12 +197,13 @@ def _orders(broker: Broker) -> Iterator[Fault]:
             text = f"a node of instance {report.instance} that nobody ordered; `keyplan patroni discard` removes it"
             yield Fault(FaultKind.UNORDERED_NODE, f"{key.cell}/{key.node}", text)
     for key, order in readable(broker.orders.rows(), _ignore):
-        if not order.remove and not _is_ordered_rightly(broker, key, order.instance):
+        if not order.remove and not is_ordered_rightly(broker, key, order.instance):
             text = f"of instance {order.instance}, which has no such node there"
             yield Fault(FaultKind.STALE_ORDER, f"{key.cell}/{key.node}", text)
 
 
-def _is_ordered_rightly(broker: Broker, key: OrderKey, instance: str) -> bool:
+def is_ordered_rightly(broker: Broker, key: OrderKey, instance: str) -> bool:
+    """Whether an instance has the node that an order is for, on that cell; also where that cannot be read."""
     node = NodeKey(instance, key.node)
     try:
         state = broker.instances.get(instance)
@@ -428,10 +299,10 @@ def _clusters(broker: Broker) -> Iterator[Fault]:
         operation = readable_of(broker.operations, instance, _ignore)
         if operation is not None and operation.status == IN_PROGRESS:
             continue
-        if operation is not None and operation.status == "failed":
+        if operation is not None and operation.status == FAILED:
             yield Fault(FaultKind.FAILED_OPERATION, instance, f"{operation.kind}: {operation.message}")
         if not broker.leaders.exists(instance):
-            yield Fault(FaultKind.NO_LEADER, instance, "nobody leads the cluster")
+            yield Fault(FaultKind.NO_LEADER, instance, _leaderless(broker, instance))
         led_by = readable_of(broker.leaders, instance, _ignore)
         if led_by is None or member_of(broker, instance, led_by) is None:
             continue
@@ -444,6 +315,15 @@ def _clusters(broker: Broker) -> Iterator[Fault]:
         for node, problem in members_astray(broker, instance, placed).items():
             text = f"{problem}; where that lasts, `keyplan patroni reinit {instance} {node}` copies the leader anew"
             yield Fault(FaultKind.MEMBER_ASTRAY, f"{instance}/{node}", text)
+
+
+def _leaderless(broker: Broker, instance: str) -> str:
+    if not is_failsafe(broker, instance):
+        return "nobody leads the cluster"
+    return (
+        "nobody holds its leader key. It has failsafe_mode: where its nodes do not reach their gateway, who led goes on while "
+        "all its members answer; look whether the gateway is there"
+    )
 
 
 def _archives(broker: Broker) -> Iterator[Fault]:

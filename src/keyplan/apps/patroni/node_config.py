@@ -39,6 +39,8 @@ DYNAMIC_DEFAULT: Final[Mapping[str, Any]] = {
     "loop_wait": 5,
     "retry_timeout": 5,
     "maximum_lag_on_failover": 1_048_576,
+    # Why: all clusters of a gateway lose their store together. A leader whose members all agree leads on until it is back.
+    "failsafe_mode": True,
     "postgresql": {
         "use_pg_rewind": True,
         # Why: a pg_rewind that is cut off, as by the end of the leader that it copies from, leaves data from which nothing

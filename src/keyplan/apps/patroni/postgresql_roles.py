@@ -91,10 +91,11 @@ def verifier_of(connection: "psycopg.Connection[tuple[object, ...]]", role: Cred
 
 
 class ToldIdentifier(NamedTuple):
-    """The system identifier that a PostgreSQL tells, or why it does not."""
+    """The system identifier that a PostgreSQL tells, or why it does not. `version` is its major version, told to superusers."""
 
     identifier: str
     problem: str
+    version: str = ""
 
 
 def system_identifier_of(address: str, user: Credentials, *, is_replication: bool) -> ToldIdentifier:
@@ -110,13 +111,20 @@ def system_identifier_of(address: str, user: Credentials, *, is_replication: boo
                 "SELECT system_identifier::text, pg_is_in_recovery(), current_setting('is_superuser') = 'on'"
                 " FROM pg_control_system()"
             ).fetchone()
+            version = _major(connection.info.server_version)
     except (psycopg.Error, ValueError) as error:
         # Why the first line: libpq tells of each attempt at a host in one of its own.
         return ToldIdentifier("", (str(error).splitlines() or [type(error).__name__])[0])
     assert row is not None
     identifier, is_standby, is_superuser = row
     problem = "it takes no writes" if is_standby else "" if is_superuser else "it is no superuser"
-    return ToldIdentifier(str(identifier), problem)
+    return ToldIdentifier(str(identifier), problem, version)
+
+
+def _major(number: int) -> str:
+    """Return the major version that a server's number is of: 170002 is 17, 90624 is 9.6."""
+    major, rest = divmod(number, 10_000)
+    return str(major) if major >= 10 else f"{major}.{rest // 100}"
 
 
 def _identified(address: str, user: Credentials) -> str:

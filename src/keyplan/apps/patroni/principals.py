@@ -5,8 +5,8 @@ with the instance, in the same commit, and erased with it; no access file names 
 follows the records of the instances, so that all servers of one store know the same principals, and no file is written.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from threading import Event, Thread
 from typing import Final, cast
@@ -20,10 +20,10 @@ from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import ConflictError, CorruptionError, EngineError, KeyplanError, SecretKeyError
 from keyplan.layout import Changes
 from keyplan.operations import Act
-from keyplan.server import LOGGER
+from keyplan.server import LOGGER, ServiceContext
 from keyplan.store import Store
 
-__all__ = ["ClusterPrincipals", "principal_of"]
+__all__ = ["ClusterPrincipals", "followed", "principal_of"]
 
 _POLL_SECONDS: Final = 0.25
 _RETRY_SECONDS: Final = 1.0
@@ -154,3 +154,16 @@ class ClusterPrincipals:
         if self._changes is not None:
             self._changes.close()
             self._changes = None
+
+
+@asynccontextmanager
+async def followed(principals: ClusterPrincipals | None, context: ServiceContext) -> AsyncIterator[None]:
+    """Follow the principals of clusters, where there are any, for as long as the server runs."""
+    if principals is None:
+        yield
+        return
+    await context.run(principals.start)
+    try:
+        yield
+    finally:
+        await context.run(principals.stop)

@@ -4,6 +4,7 @@ One lease for all. It is kept alive while the agent lives, taken up again by the
 with it when nobody does.
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,7 @@ from keyplan.apps.patroni.layout import DEFAULT_IMAGE, Broker, OrderKey, Registr
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.records import Cell, NodeReport
 from keyplan.engine import NO_LEASE
-from keyplan.errors import LeaseNotFoundError
+from keyplan.errors import InvalidInputError, LeaseNotFoundError
 from keyplan.files import write_whole
 from keyplan.layout import Versioned
 from keyplan.store import Lease, Store
@@ -61,12 +62,19 @@ class Registrar:
         if not self._put_cell(lease):
             lease.revoke()
             return False
-        write_whole(self._file, f"{lease.id}\n")
+        self._note(lease)
         self._lease = lease
         # Why: what was on a lease that is over is gone, or goes soon.
         self._reports.clear()
         self._registrations.clear()
         return True
+
+    def _note(self, lease: Lease) -> None:
+        try:
+            write_whole(self._file, f"{lease.id}\n")
+        except InvalidInputError as error:
+            # Why no more: a full disk would make a cell a dead one whose nodes are well.
+            LOGGER.warning("the cell's lease cannot be noted, and the next agent waits until it ends: %s", error)
 
     def _taken_up(self) -> Lease | None:
         """The lease of the agent before this one, when it lives still."""
@@ -142,4 +150,5 @@ class Registrar:
         if self._lease is not None:
             self._lease.revoke()
             self._lease = None
-        self._file.unlink(missing_ok=True)
+        with suppress(OSError):  # Why: what stays names a lease that is over.
+            self._file.unlink(missing_ok=True)

@@ -43,7 +43,7 @@ def _section(broker: Broker, view: ClusterView, now: float) -> ReportSection:
     )
     others = (
         ReportTable(
-            "history of leaders, newest first", ("timeline", "until", "why", "who led then"), _history(broker, view)
+            "history of leaders, newest first", ("timeline", "until", "why", "who led next"), _history(broker, view)
         ),
         ReportTable("events, newest first", ("time", "what", "member", "text"), _events(broker, view)),
     )
@@ -66,6 +66,8 @@ def _facts(broker: Broker, view: ClusterView, now: float) -> Iterator[ReportFact
     yield ReportFact(
         "port", ReportCell(str(view.port or "none"), record=("allocations", view.instance) if view.port else None)
     )
+    if view.version:
+        yield ReportFact("PostgreSQL", ReportCell(view.version))
     if view.replica_port:
         yield ReportFact("port for reads", ReportCell(str(view.replica_port), record=("replica_ports", view.instance)))
     if view.is_paused:
@@ -77,6 +79,8 @@ def _facts(broker: Broker, view: ClusterView, now: float) -> Iterator[ReportFact
     state = readable_of(broker.instances, view.instance)
     if view.archive is not None:
         yield ReportFact("backups", ReportCell(view.archive.text, is_bad=not view.archive.is_well))
+    elif state is not None:
+        yield ReportFact("backups", ReportCell("none by the broker"))
     if view.former:
         yield ReportFact("former cluster", ReportCell(view.former))
     if state is not None and (ages := _ages_of_logins(state, now)):

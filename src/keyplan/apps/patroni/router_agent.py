@@ -1,8 +1,9 @@
 """The router: follows leaders, members and ports, and makes every public port lead to its leader or, for reads, its replicas.
 
 A leader is who holds the leader key, once it says by its REST interface that it takes writes: the key changes hands a moment
-before PostgreSQL does. Where that interface cannot be asked, the key alone counts. A store that cannot be reached changes
-nothing: ports lead where they led.
+before PostgreSQL does. Where that interface cannot be asked, the key alone counts. While nobody holds it, who led last is the
+leader for as long as it says that it leads on in failsafe mode. A store that cannot be reached changes nothing: ports lead
+where they led.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,12 +19,12 @@ from keyplan.apps.patroni.ports import PortAllocator
 from keyplan.apps.patroni.records import Member, RouterReport
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.apps.patroni.router_checks import PrimaryChecks
+from keyplan.apps.patroni.router_failsafe import FailsafeLeaders
 from keyplan.apps.patroni.router_routes import (
     Candidate,
     ReplicaRoute,
     Route,
     Seen,
-    candidates,
     replica_routes,
     routes,
 )
@@ -87,6 +88,7 @@ class Router:
         self._watches: list[tuple[Changes[Any, Any], dict[Any, Any]]] = []
         self._confirmed: dict[str, Candidate] = {}
         self._checks = PrimaryChecks()
+        self._failsafe = FailsafeLeaders()
         self._pending = 0
         self._applied: tuple[Route, ...] | None = None
 
@@ -111,11 +113,11 @@ class Router:
         else:
             self._learn(wait_seconds)
         self._allocate()
-        seen = Seen(self._allocations, self._leaders, self._members, self._replica_ports)
-        self._confirm(candidates(seen))
+        seen, found = self._failsafe.beside(Seen(self._allocations, self._leaders, self._members, self._replica_ports))
+        self._confirm(found)
         wanted = routes(seen, self._confirmed)
         # Why who led last counts while nobody does: it may take writes still, and is no replica before somebody else leads.
-        self._led = {name: led for name, led in self._led.items() if name in self._replica_ports} | self._leaders
+        self._led = {name: led for name, led in self._led.items() if name in self._replica_ports} | {**seen.leaders}
         self._switchboard.apply(wanted, replica_routes(seen._replace(leaders=self._led)))
         if wanted != self._applied:
             self._tell(wanted)

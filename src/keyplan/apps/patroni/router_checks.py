@@ -5,14 +5,16 @@ What is asked is what members have written of themselves. It may be no place at 
 
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
+
+import msgspec
 
 from keyplan.apps.patroni.router_routes import Candidate, Leader
 from keyplan.engine import SYSTEM_CLOCK
 
-__all__ = ["PrimaryChecks", "is_primary"]
+__all__ = ["PrimaryChecks", "is_failsafe_primary", "is_primary"]
 
 _ASK_SECONDS_MAX: Final = 1.0
 _FIRST_SECONDS: Final = 0.25
@@ -20,6 +22,8 @@ _FIRST_SECONDS: Final = 0.25
 _PARALLEL: Final = 64
 """Why so many: each thread waits for somebody else. With more that hang than these, a question takes a second longer."""
 _LINE_BYTES_MAX: Final = 1_024
+_ANSWER_BYTES_MAX: Final = 65_536
+"""Why: Patroni says a kilobyte of itself, and some hundred bytes of each replica."""
 _YES: Final = re.compile(rb"HTTP/1\.[01] 200\b")
 
 
@@ -55,6 +59,11 @@ class PrimaryChecks:
             self._silent.pop(instance, None)
         return found
 
+    @property
+    def pending(self) -> Set[str]:
+        """The instances whose candidates have not answered yet."""
+        return self._asked.keys()
+
     def _forget(self, wanted: Mapping[str, Candidate]) -> None:
         """Drop questions about those that hold no key any more: an answer of before says nothing."""
         for instance, (candidate, begun) in list(self._asked.items()):
@@ -64,22 +73,40 @@ class PrimaryChecks:
         self._silent = {name: candidate for name, candidate in self._silent.items() if wanted.get(name) == candidate}
 
 
+class _Failsafe(msgspec.Struct):
+    failsafe_mode_is_active: bool = False
+
+
 def is_primary(leader: Leader) -> bool:
     """Whether a member says by its REST interface that it takes writes. It has a second, whatever it answers with."""
+    return _YES.match(_said(leader, b"OPTIONS", until=b"\n", bytes_max=_LINE_BYTES_MAX)) is not None
+
+
+def is_failsafe_primary(leader: Leader) -> bool:
+    """Whether it says that it takes writes in failsafe mode: without its store, and by the consent of all members."""
+    head, _, body = _said(leader, b"GET", until=b"", bytes_max=_ANSWER_BYTES_MAX).partition(b"\r\n\r\n")
+    try:
+        return _YES.match(head) is not None and msgspec.json.decode(body, type=_Failsafe).failsafe_mode_is_active
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+
+
+def _said(leader: Leader, method: bytes, *, until: bytes, bytes_max: int) -> bytes:
+    """Return what a member answers, up to the end of the connection, or to `until`; nothing where it does not."""
     host, _, port = leader.health.rpartition(":")
     give_up = SYSTEM_CLOCK.monotonic() + _ASK_SECONDS_MAX
+    said = b""
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_ASK_SECONDS_MAX) as connection:
-            connection.sendall(b"OPTIONS /primary HTTP/1.0\r\n\r\n")
-            said = b""
-            while b"\n" not in said and len(said) < _LINE_BYTES_MAX:
+            connection.sendall(method + b" /primary HTTP/1.0\r\n\r\n")
+            while not (until and until in said) and len(said) < bytes_max:
                 # Why anew: a time limit of a socket is one for each piece, and of pieces there may be any number.
                 connection.settimeout(max(0.001, give_up - SYSTEM_CLOCK.monotonic()))
-                piece = connection.recv(_LINE_BYTES_MAX)
+                piece = connection.recv(bytes_max)
                 if not piece:
                     break
                 said += piece
     # Why the last: a host may be no name, which a look-up refuses before it looks.
     except (OSError, ValueError):
-        return False
-    return _YES.match(said) is not None
+        return b""
+    return said

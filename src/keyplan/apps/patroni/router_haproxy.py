@@ -357,13 +357,17 @@ class HAProxy:
             return
         trial = self._folder / "trial.cfg"
         write_whole(trial, text)
-        done = subprocess.run(  # noqa: S603  # Why: the program was looked up by name.
-            [self._program, "-c", "-f", str(trial)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_CHECK_SECONDS_MAX,
-        )
+        try:
+            done = subprocess.run(  # noqa: S603  # Why: the program was looked up by name.
+                [self._program, "-c", "-f", str(trial)],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_CHECK_SECONDS_MAX,
+            )
+        except subprocess.TimeoutExpired:
+            # Why as a failure of the system: a busy machine must not end the router, which tries again.
+            raise TimeoutError(f"HAProxy has not checked {trial} within {_CHECK_SECONDS_MAX} s") from None
         if done.returncode != 0:
             raise InvalidInputError(source=str(trial), problem=f"HAProxy refuses it: {done.stderr.strip()[-500:]}")
         trial.replace(self.file)

@@ -3,10 +3,13 @@
 Spread first over availability zones, then over cells, then by load (specification 3.4).
 """
 
+import re
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = ["CellLoad", "available_cells", "cells_in_order", "too_few_cells", "version_of_new"]
+
+_VERSION: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3})?")
 
 
 class CellLoad(NamedTuple):
@@ -52,9 +55,10 @@ def too_few_cells(node_count: int, cells: Sequence[CellLoad]) -> str:
 def version_of_new(cells: Sequence[CellLoad]) -> str:
     """Return the major version that a cluster on these cells begins with: that with which most of them begin new clusters.
 
-    Of equally many it is the newest. Empty where no cell says which versions it has.
+    Of equally many it is the newest. Empty where no cell says which versions it has; what is no version counts as none.
     """
-    firsts = [cell.versions[0] for cell in cells if cell.versions]
+    # Why: cells write their records themselves, and one that cannot be compared would keep every cluster from being made.
+    firsts = [cell.versions[0] for cell in cells if cell.versions and _VERSION.fullmatch(cell.versions[0])]
     return max(firsts, key=lambda version: (firsts.count(version), float(version)), default="")
 
 

@@ -51,7 +51,7 @@ class StoreMemory:
 
         A store without an identity gets one from a cell that never met a store. `accepted` is the consent that a refusal names.
         Raises InvalidInputError for another store, which removes nothing; CorruptionError for an identity that cannot be read;
-        EngineError.
+        OSError where it cannot be remembered; EngineError.
         """
         content = self._content()
         lineage = self._store.engine.lineage().store
@@ -105,7 +105,11 @@ class StoreMemory:
 
     def _remember(self, known: _Remembered) -> None:
         if known != self._known:
-            write_whole(self._file, msgspec.json.encode(known).decode() + "\n")
+            try:
+                write_whole(self._file, msgspec.json.encode(known).decode() + "\n")
+            except InvalidInputError as error:
+                # Why another: this is no store that is refused, and the agent tries again when the disk has room.
+                raise OSError(str(error)) from error
             self._known = known
 
     def _begun(self) -> str:

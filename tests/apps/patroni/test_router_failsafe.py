@@ -1,0 +1,137 @@
+"""A leader that leads on in failsafe mode, without its leader key: its port leads there for as long as it says so."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from keyplan import Secret
+from keyplan.apps.patroni import Broker, Member, MemberKey
+from keyplan.apps.patroni.router_agent import Router
+from keyplan.apps.patroni.router_checks import is_failsafe_primary
+from keyplan.apps.patroni.router_routes import Leader
+from keyplan.store import Lease, Store, open_store
+from tests.apps.patroni.test_router_agent import Board
+from tests.apps.patroni.test_router_checks import Answering
+from tests.servers.patroni import until
+
+ORDINARY = b'HTTP/1.0 200 OK\r\n\r\n{"state": "running", "role": "primary"}'
+FAILSAFE = b'HTTP/1.0 200 OK\r\n\r\n{"role": "primary", "failsafe_mode_is_active": true}'
+DEMOTED = b'HTTP/1.0 503 Service Unavailable\r\n\r\n{"role": "replica", "failsafe_mode_is_active": true}'
+
+
+@pytest.fixture
+def member() -> Iterator[Answering]:
+    answering = Answering(ORDINARY)
+    yield answering
+    answering.close()
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with open_store("memory:") as opened:
+        yield opened
+
+
+@pytest.fixture
+def lease(store: Store) -> Iterator[Lease]:
+    with store.lease(600, keep_alive=False) as granted:
+        yield granted
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (FAILSAFE, True),
+        (ORDINARY, False),
+        (DEMOTED, False),
+        (b"HTTP/1.0 200 OK\r\n\r\n", False),
+        (b'HTTP/1.0 200 OK\r\n\r\n{"failsafe_mode_is_active": "no"}', False),
+        (b"HTTP/1.0 200 OK\r\n\r\n" + b"[" * 60_000, False),
+        (b"", False),
+    ],
+    ids=["failsafe", "with its store", "demoted", "no body", "no truth", "no end", "nothing"],
+)
+def test_a_member_leads_on_where_it_takes_writes_in_failsafe_mode(
+    member: Answering, answer: bytes, *, says: bool
+) -> None:
+    member.pieces = (answer,)
+    assert is_failsafe_primary(Leader("127.0.0.1", 5432, member.address)) is says
+
+
+def lead(store: Store, lease: Lease, api: str) -> Broker:
+    broker = Broker(store)
+    broker.allocations.put("f1", 33006)
+    broker.replica_ports.put("f1", 34006)
+    for name, port, role in (("n1", 5001, "primary"), ("n2", 5002, "replica")):
+        conn_url = Secret(f"postgres://127.0.0.1:{port}/postgres")
+        member = Member(role=role, state="running", conn_url=conn_url, api_url=f"http://{api}/patroni")
+        broker.members.put(MemberKey("f1", name), member, lease=lease)
+    broker.leaders.put("f1", "n1", lease=lease)
+    return broker
+
+
+def lose_all(broker: Broker) -> None:
+    """What a cluster has on leases goes when its gateway is away for longer than the TTL."""
+    broker.members.delete(MemberKey("f1", "n1"))
+    broker.leaders.delete("f1")
+    broker.members.delete(MemberKey("f1", "n2"))
+
+
+def begin(store: Store, lease: Lease, member: Answering) -> tuple[Broker, Board, Router]:
+    broker, board = lead(store, lease, member.address), Board()
+    router = Router(store, board)
+
+    def is_led() -> bool:
+        router.step()
+        return board.routes[0].leader is not None
+
+    until(is_led, 10, lambda: str(board.routes))
+    return broker, board, router
+
+
+def test_a_port_leads_to_a_leader_without_a_key_for_as_long_as_it_leads_on(
+    store: Store, lease: Lease, member: Answering
+) -> None:
+    broker, board, router = begin(store, lease, member)
+    before = (board.routes, board.reads)
+    member.pieces = (FAILSAFE,)
+    # One after the other: a member's record may go before the leader key, and must not close the port.
+    broker.members.delete(MemberKey("f1", "n1"))
+    router.step()
+    assert (board.routes, board.reads) == before
+    lose_all(broker)
+    for _ in range(3):
+        router.step()
+        assert (board.routes, board.reads) == before
+    member.pieces = (DEMOTED,)
+
+    def is_closed() -> bool:
+        router.step()
+        return board.routes[0].leader is None
+
+    until(is_closed, 10, lambda: str(board.routes))
+    member.pieces = (FAILSAFE,)
+    until(lambda: not is_closed(), 10, lambda: str(board.routes))
+    router.close()
+
+
+def test_a_leader_that_says_no_such_thing_is_left_at_once(store: Store, lease: Lease, member: Answering) -> None:
+    broker, board, router = begin(store, lease, member)
+    lose_all(broker)
+    router.step()
+    assert board.routes[0].leader is None
+    router.close()
+
+
+def test_another_leader_ends_failsafe_mode_also_before_its_record_is_there(
+    store: Store, lease: Lease, member: Answering
+) -> None:
+    broker, board, router = begin(store, lease, member)
+    member.pieces = (FAILSAFE,)
+    lose_all(broker)
+    router.step()
+    assert [route.leader for route in board.routes] != [None]
+    broker.leaders.put("f1", "n2", lease=lease)
+    router.step()
+    assert [route.leader for route in board.routes] == [None]
+    router.close()
