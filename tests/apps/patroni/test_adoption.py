@@ -33,7 +33,7 @@ from keyplan.apps.patroni.backups.books import version_of
 from keyplan.apps.patroni.catalog import BUILT_IN_CATALOG
 from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
 from keyplan.apps.patroni.cli import app
-from keyplan.apps.patroni.clusters import outside_nodes
+from keyplan.apps.patroni.clusters import cells_away, outside_nodes
 from keyplan.apps.patroni.diagnosis import diagnose
 from keyplan.apps.patroni.node_config import Gateway
 from keyplan.apps.patroni.node_host import Host
@@ -225,6 +225,34 @@ def test_actions_go_through_their_patroni_and_a_move_begins_with_a_node_of_a_cel
     assert actions.planned("f1", Action(kind=ActionKind.RESTART))[0].node == "a"
     steps = actions.planned("f1", Action(kind=ActionKind.MOVE, node="a", cell="cell-d"))
     assert [step.kind for step in steps] == ["add", "wait_members", "remove", "wait_members", "wait_leader"]
+
+
+def test_an_adopted_cluster_needs_cells_for_its_new_nodes_alone(cluster: PaperCluster) -> None:
+    adopted(cluster)
+    for cell in list(cluster.broker.cells.keys()):
+        cluster.broker.cells.delete(cell)
+    cluster.broker.cells.put("cell-d", Cell(), lease=cluster.lease)
+    actions = Actions(cluster.store, SYSTEM_CLOCK)
+    steps = actions.planned("f1", Action(kind=ActionKind.SCALE, node_count=4))
+    assert [step.kind for step in steps] == ["add", "wait_members", "wait_leader"]
+    with pytest.raises(RefusedError, match="nodes asked for: 5, of which no cell runs 3, available cells: 1"):
+        actions.planned("f1", Action(kind=ActionKind.SCALE, node_count=5))
+    beginnings = Beginnings(cluster.store, PortAllocator(cluster.store), SYSTEM_CLOCK)
+    assert beginnings.update("f1", OFFER.id, None, {"node-count": 4}, may_wait=True) is not None
+
+
+def test_a_token_that_no_node_of_an_adopted_cluster_uses_is_not_rotated(cluster: PaperCluster) -> None:
+    adopted(cluster)
+    state = cluster.broker.instances.require("f1")
+    state.store_credentials = Credentials(username="cluster:f1", password=Secret("t"))
+    cluster.broker.instances.put("f1", state)
+    actions = Actions(cluster.store, SYSTEM_CLOCK)
+    with pytest.raises(RefusedError, match=r"no cell runs a, b, c: .* as their own patroni\.yml says; change it there"):
+        actions.planned("f1", Action(kind=ActionKind.ROTATE, only=["token"]))
+    assert cells_away(cluster.broker, "f1") == []
+    # One node of a cell uses it.
+    cluster.broker.nodes.put(NodeKey("f1", "a"), "cell-d")
+    assert actions.planned("f1", Action(kind=ActionKind.ROTATE, only=["token"]))
 
 
 # ---- the way back -------------------------------------------------------------------------------------------------------

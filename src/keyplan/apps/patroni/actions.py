@@ -12,11 +12,11 @@ from uuid import uuid4
 from msgspec import Struct, field
 
 from keyplan.apps.patroni.catalog import NODES_MAX
-from keyplan.apps.patroni.clusters import cell_loads, cells_away, members_astray, outside_nodes
+from keyplan.apps.patroni.clusters import cell_loads, cells_away, members_astray, outside_nodes, staying_outside
 from keyplan.apps.patroni.dynamic_configuration import is_on, require_changes
 from keyplan.apps.patroni.events import EventLog
 from keyplan.apps.patroni.layout import Broker
-from keyplan.apps.patroni.logins import KEEP_SECONDS, KEEP_SECONDS_MAX, rotation_of
+from keyplan.apps.patroni.logins import KEEP_SECONDS, KEEP_SECONDS_MAX, LoginKind, rotation_of
 from keyplan.apps.patroni.operations import new_operation, refuse_unusable, steps_of_update, write_begun
 from keyplan.apps.patroni.records import InstanceState, Operation, Step
 from keyplan.apps.patroni.refusals import RefusedError
@@ -195,8 +195,9 @@ class _Cluster:
             raise RefusedError(400, f"the instance has {node_count} nodes already")
         used = {*self._placed.values()}
         cells = available_cells(cell_loads(self._broker), allowed=self._state.cells, used=used)
-        if len(cells) < node_count and not self._may_share_cells:
-            raise RefusedError(422, too_few_cells(node_count, cells))
+        outside = staying_outside(self._placed.values(), self._state.cells)
+        if len(cells) < node_count - outside and not self._may_share_cells:
+            raise RefusedError(422, too_few_cells(node_count, cells, outside=outside))
         return steps or [Step(kind="wait_leader")]
 
     def rotate(self, only: list[str], keep_seconds: float) -> list[Step]:
@@ -211,6 +212,10 @@ class _Cluster:
         if rotation.needs_all_nodes or rotation.bindings:
             self._led()
         outside = outside_nodes(self._broker, self._instance)
+        if LoginKind.TOKEN in rotation.kinds and outside and len(outside) == len(self._placed):
+            names = ", ".join(outside)
+            text = f"no cell runs {names}: they log in to their store as their own patroni.yml says; change it there"
+            raise RefusedError(422, text)
         if rotation.needs_all_nodes and outside:
             text = f"no cell runs {', '.join(outside)}, and nobody could tell them; move them to cells, or rotate `bindings`"
             raise RefusedError(422, text)

@@ -36,6 +36,7 @@ __all__ = [
     "member_of",
     "members_astray",
     "outside_nodes",
+    "staying_outside",
 ]
 
 CONTAINER_PREFIX: Final = "cf-"
@@ -140,6 +141,11 @@ def outside_nodes(broker: Broker, instance: str) -> list[str]:
     return [key.node for key, cell in readable(broker.nodes.rows(instance)) if cell == OUTSIDE]
 
 
+def staying_outside(placed: Collection[str], allowed: Collection[str]) -> int:
+    """Return how many of an instance's nodes, given by their cells, need no cell: where cells are named, all come to those."""
+    return 0 if allowed else sum(cell == OUTSIDE for cell in placed)
+
+
 def cell_loads(broker: Broker) -> list[CellLoad]:
     """Return every cell that is alive, by name, with the nodes placed on it or ordered of it, all as of one state."""
     loads = Counter(cell for _, cell in readable(broker.nodes.rows()))
@@ -153,7 +159,7 @@ def cell_loads(broker: Broker) -> list[CellLoad]:
 
 def cells_away(broker: Broker, instance: str) -> list[str]:
     """Return which cells of an instance's nodes are not alive, by name: their nodes are told nothing until they are back."""
-    return sorted({cell for _, cell in broker.nodes.list(instance)} - {*broker.cells.keys()})
+    return sorted({cell for _, cell in broker.nodes.list(instance)} - {*broker.cells.keys(), OUTSIDE})
 
 
 class NodeView(Struct, frozen=True):

@@ -12,7 +12,7 @@ from uuid import uuid4
 from keyplan.apps.patroni.backups.records import new_archive
 from keyplan.apps.patroni.catalog import Plan
 from keyplan.apps.patroni.cluster_login import new_store_credentials
-from keyplan.apps.patroni.clusters import cell_loads, outside_nodes
+from keyplan.apps.patroni.clusters import cell_loads, outside_nodes, staying_outside
 from keyplan.apps.patroni.events import EventLog
 from keyplan.apps.patroni.layout import Broker, MemberKey
 from keyplan.apps.patroni.ports import PortAllocator
@@ -304,8 +304,10 @@ class Beginnings:
         """Raise RefusedError (400) when there are fewer cells than nodes. Read beside the transaction: cells come and go."""
         with self._store.snapshot() as state:
             cells = available_cells(cell_loads(Broker(state)), allowed=allowed, used=set(used))
-        if not cells or (len(cells) < node_count and not self._may_share_cells):
-            raise RefusedError(400, too_few_cells(node_count, cells))
+        outside = staying_outside(used, allowed)
+        needed = node_count - outside
+        if needed > 0 and (not cells or (len(cells) < needed and not self._may_share_cells)):
+            raise RefusedError(400, too_few_cells(node_count, cells, outside=outside))
 
 
 def new_operation(clock: Clock, kind: str, steps: list[Step], parameters: dict[str, Any]) -> Operation:

@@ -46,9 +46,10 @@ def available_cells(
     ]
 
 
-def too_few_cells(node_count: int, cells: Sequence[CellLoad]) -> str:
-    """Say that a cluster of so many nodes has too few available cells, and what to do."""
-    counts = f"nodes asked for: {node_count}, available cells: {len(cells)}"
+def too_few_cells(node_count: int, cells: Sequence[CellLoad], *, outside: int = 0) -> str:
+    """Say that a cluster of so many nodes, of which so many are on no cell, has too few available cells, and what to do."""
+    beside = f", of which no cell runs {outside}" if outside else ""
+    counts = f"nodes asked for: {node_count}{beside}, available cells: {len(cells)}"
     return f"{counts}. Start cells, or ask for fewer nodes; a cell that is full or draining is not available"
 
 
