@@ -56,7 +56,14 @@ OPEN = {
     *("listHepnosQueues", "createHepnosQueue", "destroyHepnosQueue", "enterHepnosQueue", "leaveHepnosQueue"),
     *("putHepnosItem", "takeHepnosItem", "settleHepnosItem", "lookAtHepnosQueue"),
     # Leases and history are the caller's own.
-    *("grantEtcdLease", "keepEtcdLeaseAlive", "revokeEtcdLease", "getEtcdLeaseTimeToLive", "compactEtcd"),
+    *(
+        "grantEtcdLease",
+        "keepEtcdLeaseAlive",
+        "revokeEtcdLease",
+        "getEtcdLeaseTimeToLive",
+        "listEtcdLeases",
+        "compactEtcd",
+    ),
 }
 
 

@@ -19,10 +19,12 @@ from starlette.types import ASGIApp, Message, Scope
 from keyplan.errors import InvalidInputError
 from keyplan.grpc_status import GrpcStatus
 from keyplan.server.bounds import BODY_BYTES_PER_SECOND_MIN, HEADER_BYTES_MAX, EdgeBounds
+from keyplan.server.guessing import place_of
 from keyplan.server.listen import resolved_address
 from keyplan.server.peers import set_peer, set_whole
+from keyplan.server.places import Places
 from keyplan.server.rpc import RPC_CALL, RPC_MESSAGE, RPC_STATUS, RpcPlace, RpcRoute, RpcTerms, status_of_http
-from keyplan.server.rpc_asking import RpcPeer, end_of
+from keyplan.server.rpc_asking import RpcPeer, end_of, rpc_address
 from keyplan.server.rpc_tls import rpc_tls
 
 __all__ = ["listening"]
@@ -42,10 +44,17 @@ _PING_SECONDS_MIN: Final = 1
 _DEAD_SECONDS: Final = 60
 """After how long a client is asked whether it is there that says nothing."""
 
+_TOO_MANY: Final = (
+    "keyplan: as many calls are under way as one address, or all, may have (--connections-per-address): end some"
+)
+
 _TEXT_MAX: Final = 1_000
 """Characters of a status's text. Why: it travels in a header, and clients refuse long ones."""
 
 _CODES: Final[Mapping[int, grpc.StatusCode]] = {code.value[0]: code for code in grpc.StatusCode}
+
+_GoneError: Final[type[Exception]] = vars(grpc.aio)["InternalError"]
+"""What gRPC raises for what is done to a call whose client is gone. Why so: the stubs leave it out."""
 
 _AUTHORIZATION: Final = "token"
 """What clients of etcd call in a call's metadata what HTTP calls the authorization."""
@@ -151,6 +160,8 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # Why: it ta
         self._bounds = bounds
         self._own = own
         self._slots = slots
+        # Why the numbers of connections: over HTTP/1.1 each call that is under way is one.
+        self._places = Places(bounds.connections_of_all, bounds.of_one_address)
         self._known = {path: _handler(self._answering(path, route)) for path, route in routes.items()}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes] | None":
@@ -158,11 +169,18 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # Why: it ta
 
     def _answering(self, path: str, route: RpcRoute) -> "_Answer":
         async def answer(_messages: Any, context: Any) -> None:
+            address = place_of(rpc_address(context))
+            if self._places.take(address) is not None:
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _TOO_MANY)
+            try:
+                await answer_in_its_place(context)
+            finally:
+                self._places.leave(address)
+
+        async def answer_in_its_place(context: Any) -> None:
             call = _Call(context, self._bounds, self._slots, takes_stream=route.takes_stream)
             try:
                 await self._asgi(self._scope(path, call), call.receive, call.send)
-            except ClientDisconnect:
-                call.cut()
             except Exception:  # noqa: BLE001  # Why: the outermost place. The gate has logged it, and sends it on.
                 call.fail(GrpcStatus.INTERNAL, "the server failed; its log says more")
             await call.finish()
@@ -229,6 +247,7 @@ class _Call:
         self._slots = slots
         self._takes_stream = takes_stream
         self._is_read = False
+        self._is_gone = False
         self._is_cut = asyncio.Event()
         self._status = 0
         self._told: tuple[GrpcStatus, str] | None = None
@@ -250,16 +269,19 @@ class _Call:
         try:
             async with asyncio.timeout(allowed), self._slots:
                 message = await self.context.read()
-        except TimeoutError as error:
-            raise ClientDisconnect from error
+        except (TimeoutError, _GoneError) as error:
+            raise self._left(error, "the message did not come in time") from error
         if not isinstance(message, bytes):
-            raise ClientDisconnect
+            raise self._left(None, "the call has no message")
         return message
 
     async def messages(self) -> AsyncIterator[bytes]:
-        """Yield the messages of a stream."""
-        while isinstance(message := await self.context.read(), bytes):
-            yield message
+        """Yield the messages of a stream. Raises ClientDisconnect."""
+        try:
+            while isinstance(message := await self.context.read(), bytes):
+                yield message
+        except _GoneError as error:
+            raise self._left(error, "") from error
 
     # ---- what goes ---------------------------------------------------------------------------------------------------------
 
@@ -281,8 +303,14 @@ class _Call:
         try:
             async with asyncio.timeout(allowed):
                 await self.context.write(body)
-        except TimeoutError as error:
-            raise ClientDisconnect from error
+        except (TimeoutError, _GoneError) as error:
+            raise self._left(error, "the answer was not taken in time") from error
+
+    def _left(self, error: Exception | None, why: str) -> ClientDisconnect:
+        """Return what the gate is told of a client that is gone, or is not waited for any longer: then that is its status."""
+        self._is_gone = isinstance(error, _GoneError)
+        self.fail(GrpcStatus.CANCELLED, f"keyplan: {why}")
+        return ClientDisconnect()
 
     def _hear(self, headers: Any) -> None:
         found = dict(headers)
@@ -300,11 +328,17 @@ class _Call:
 
     async def finish(self) -> None:
         """End the call with its status."""
+        if self._is_gone:
+            # Why so: nobody is there to be told, and gRPC logs all else as a fault of the server.
+            raise asyncio.CancelledError
         if self._told is None and self._status != 200:
             self._told = status_of_http(self._status), _text_in(self._failure_body)
         if self._told is not None and self._told[0] is not GrpcStatus.OK:
             status, text = self._told
-            await self.context.abort(_CODES[status], text[:_TEXT_MAX])
+            try:
+                await self.context.abort(_CODES[status], text[:_TEXT_MAX])
+            except _GoneError as error:
+                raise asyncio.CancelledError from error
 
 
 class _Fault(msgspec.Struct):

@@ -314,6 +314,8 @@ def test_leases_are_answered_as_by_etcd(both: tuple[Client, Client]) -> None:
         said = [granted, client.put("/p/leased", "1", lease=lease)]
         (kept,) = client.call("/v3/kv/range", {"key": b64("/p/leased")})["kvs"]
         assert kept.pop("lease") == lease
+        (listed,) = client.call("/v3/lease/leases", {})["leases"]
+        assert listed == {"ID": lease}
         alive = client.call("/v3/lease/keepalive", {"ID": lease})
         assert alive["result"].pop("ID") == lease
         revoked = client.call("/v3/lease/revoke", {"ID": lease})

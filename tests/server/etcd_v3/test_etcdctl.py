@@ -78,10 +78,12 @@ def test_keys_are_written_read_and_deleted(etcdctl: Etcdctl) -> None:
 def test_leases_live_end_and_are_listed(etcdctl: Etcdctl) -> None:
     lease = etcdctl("lease", "grant", "60").split()[1]
     etcdctl("put", "/leased", "1", f"--lease={lease}")
+    assert etcdctl("lease", "list") == f"found 1 leases\n{lease}\n"
     assert "attached keys([/leased])" in etcdctl("lease", "timetolive", lease, "--keys")
     assert "keepalived with TTL(60)" in etcdctl("lease", "keep-alive", "--once", lease)
     assert f"lease {lease} revoked" in etcdctl("lease", "revoke", lease)
     assert etcdctl("get", "/leased") == ""
+    assert etcdctl("lease", "list") == "found 0 leases\n"
     assert "already expired" in etcdctl("lease", "timetolive", lease)
     assert "requested lease not found" in etcdctl.ended("lease", "revoke", lease).stderr
 

@@ -134,6 +134,17 @@ def test_a_lease_tells_how_long_it_lives_and_what_hangs_on_it(client: JsonClient
     assert {name: gone[name] for name in gone if name != "header"} == {"ID": lease, "TTL": "-1"}
 
 
+def test_leases_are_listed_by_their_keys_and_by_who_granted_them(engine: Engine, client: JsonClient) -> None:
+    empty, gone = (client.call("/v3/lease/grant", {"TTL": 60})["ID"] for _ in range(2))
+    client.call("/v3/lease/revoke", {"ID": gone})
+    elsewhere = engine.lease(60.0)
+    assert client.call("/v3/lease/leases", {})["leases"] == [{"ID": empty}]
+    engine.commit(Commit((), (Put(b"/leased", b"1", elsewhere.id), Put(b"/free", b"1"))))
+    for path in ("/v3/lease/leases", "/v3/kv/lease/leases"):
+        listed = {one["ID"] for one in client.call(path, {})["leases"]}
+        assert listed == {empty, str(elsewhere.id)}
+
+
 def test_history_is_forgotten_once(client: JsonClient) -> None:
     client.put("/a", "1")
     revision = client.put("/a", "2")["header"]["revision"]

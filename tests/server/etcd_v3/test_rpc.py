@@ -11,8 +11,8 @@ from typing import Any, Final
 import grpc
 import pytest
 
-from keyplan.engine import Commit, Engine, MemoryEngine, Put
-from keyplan.errors import InvalidInputError
+from keyplan.engine import ALL_KEYS, Commit, Engine, KeyAbsent, MemoryEngine, Put, open_engine
+from keyplan.errors import CommitConflictError, InvalidInputError
 from keyplan.protobuf import ETCD
 from keyplan.server import Access, Application, EdgeBounds, PolicyAccess, Role, RpcTerms, Token, etcd_v3
 from tests.server.etcd_v3.json_client import JsonClient, b64
@@ -89,7 +89,8 @@ def test_a_principal_sees_their_own_keys_and_loses_a_stream_with_the_right_to_it
     file.write_text(_access("/shop/"))
     file.chmod(0o600)
     commit(engine, b"/shop/a", b"1")
-    commit(engine, b"/other/a", b"1")
+    others = engine.lease(60.0)
+    engine.commit(Commit((), (Put(b"/other/a", b"1", others.id),)))
     access = PolicyAccess.of_file(file)
     with (
         GatewayServer(engine, access=access, settings=SPEAKS) as server,
@@ -100,6 +101,9 @@ def test_a_principal_sees_their_own_keys_and_loses_a_stream_with_the_right_to_it
         denied = (Code.PERMISSION_DENIED, "etcdserver: permission denied")
         assert shop.post("/v3/kv/range", {"key": b64("/other/a")}) == denied
         assert shop.post("/v3/kv/put", {"key": b64("/other/a")}) == denied
+        mine = shop.call("/v3/lease/grant", {"TTL": "60"})["ID"]
+        assert shop.call("/v3/lease/leases", {})["leases"] == [{"ID": mine}]
+        assert shop.post("/v3/lease/revoke", {"ID": str(others.id)})[0] is Code.NOT_FOUND
         with RpcWatch(server.endpoint, {"key": b64("/other/a")}, own, token=TOKEN) as watch:
             assert "permission denied" in watch.next()["result"]["cancel_reason"]
             assert watch.next()["result"]["created"] is True
@@ -124,6 +128,22 @@ def test_tls_is_that_of_http(engine: MemoryEngine, tmp_path: Path) -> None:
         with grpc.secure_channel(server.endpoint, credentials) as channel:
             raw = channel.unary_unary("/etcdserverpb.Maintenance/Status", bytes, bytes)(b"", timeout=20)
         assert ETCD.classes.StatusResponse.FromString(raw).version == "3.4.23"
+
+
+def test_keyplans_own_engine_reads_commits_and_leases_over_it(engine: MemoryEngine, server: GatewayServer) -> None:
+    """Its watches and snapshots beside writers ask for revisions that are not the current one: those need etcd itself."""
+    with open_engine(f"etcd://{server.endpoint}") as over:
+        revision = over.commit(Commit((KeyAbsent(b"/a"),), (Put(b"/a", b"1"), Put(b"/b", b"2"))))
+        with pytest.raises(CommitConflictError):
+            over.commit(Commit((KeyAbsent(b"/a"),), (Put(b"/a", b"3"),)))
+        lease = over.lease(30.0)
+        over.commit(Commit((), (Put(b"/leased", b"1", lease.id),)))
+        assert lease.keep_alive() == 30.0
+        with over.snapshot() as theirs, engine.snapshot() as ours:
+            assert list(theirs.scan(ALL_KEYS)) == [one for one in ours.scan(ALL_KEYS) if one.key >= b"/"]
+            assert theirs.revision > revision
+        lease.revoke()
+        assert engine.value(b"/leased") is None
 
 
 # ---- what is refused ---------------------------------------------------------------------------------------------------
@@ -273,6 +293,22 @@ def test_a_client_that_does_not_read_is_cut(engine: MemoryEngine, server: Gatewa
     channel.close()
 
 
+def test_a_client_that_leaves_in_an_answer_is_no_fault(
+    engine: MemoryEngine, server: GatewayServer, client: RpcClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(16):
+        commit(engine, b"/big/%d" % number, b"x" * (1 << 20))
+    asked = ETCD.classes.RangeRequest(key=b"/big/", range_end=b"/big0").SerializeToString()
+    for _ in range(8):
+        with grpc.insecure_channel(server.endpoint) as channel:
+            call: Any = channel.unary_unary("/etcdserverpb.KV/Range", bytes, bytes).future(asked)
+            with pytest.raises(grpc.RpcError):
+                # What it may take is less than that, so that it leaves before it has all.
+                call.result(timeout=20)
+    client.put("/a", "1")
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_a_caller_has_so_many_watches(engine: MemoryEngine) -> None:
     bounds = EdgeBounds(connections_max=8, connections_per_address_max=3)
     with GatewayServer(engine, settings=SPEAKS, bounds=bounds) as server, RpcWatch(server.endpoint) as watch:
@@ -285,6 +321,20 @@ def test_a_caller_has_so_many_watches(engine: MemoryEngine) -> None:
         assert watch.next()["result"]["canceled"] is True
         watch.ask(create_request={"key": b64("/w/again")})
         assert "canceled" not in watch.next()["result"]
+
+
+def test_an_address_has_so_many_calls_under_way(engine: MemoryEngine) -> None:
+    bounds = EdgeBounds(connections_max=8, connections_per_address_max=2)
+    with GatewayServer(engine, settings=SPEAKS, bounds=bounds) as server, RpcClient(server.endpoint) as client:
+        with (
+            RpcWatch(server.endpoint, {"key": b64("/a")}) as first,
+            RpcWatch(server.endpoint, {"key": b64("/b")}) as second,
+        ):
+            assert [one.next()["result"]["created"] for one in (first, second)] == [True, True]
+            status, text = client.post("/v3/kv/range", {"key": b64("/a")})
+            assert (status, "--connections-per-address" in text) == (Code.RESOURCE_EXHAUSTED, True)
+        while client.post("/v3/kv/range", {"key": b64("/a")})[0] is not Code.OK:
+            pass
 
 
 def test_a_stream_ends_when_the_server_stops(engine: MemoryEngine) -> None:

@@ -166,6 +166,21 @@ class Calls:
             response.keys = [key for key in keys if not is_reserved(key)]
         return response
 
+    def leases(self, _request: Request) -> Response:
+        """Tell the leases that live: those that keys hang on, and those that were granted or renewed here.
+
+        Departure: an engine does not list its leases. One that has no key, was granted elsewhere or before this gateway began,
+        and has not been renewed here is left out.
+        """
+        living = self._leases.living()
+        with self._shown.snapshot() as snapshot:
+            for entry in snapshot.scan(ALL_KEYS, keys_only=True):
+                if entry.lease and not is_reserved(entry.key):
+                    living.add(entry.lease)
+            revision = snapshot.revision
+        statuses = [RECORDS.LeaseStatus(ID=number) for number in sorted(living)]
+        return RECORDS.LeaseLeasesResponse(header=self.header(revision), leases=statuses)
+
     # ---- the rest -------------------------------------------------------------------------------------------------------
 
     def alarms(self, request: Request) -> Response:
@@ -214,6 +229,20 @@ class _Leases:
             while len(self._held) > _LEASES_HELD_MAX:
                 self._held.popitem(last=False)
         return lease
+
+    def living(self) -> set[int]:
+        """Return the numbers of those that live."""
+        with self._lock:
+            held = list(self._held.values())
+        found: set[int] = set()
+        for lease in held:
+            try:
+                lease.seconds_left()
+            except LeaseNotFoundError:
+                self.forget(lease.id)
+            else:
+                found.add(lease.id)
+        return found
 
     def forget(self, number: int) -> None:
         with self._lock:

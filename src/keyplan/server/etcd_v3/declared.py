@@ -117,6 +117,11 @@ class GatewayCalls:
         """Tell how long a lease still lives."""
         raise NotImplementedError
 
+    @operation("POST", "/v3/lease/leases", name="listEtcdLeases", needs=_TO_READ, **_FACTS)
+    def leases(self) -> Any:
+        """List the leases that live."""
+        raise NotImplementedError
+
     @operation("POST", "/v3/watch", name="watchEtcd", needs=_TO_READ, **_FACTS)
     def watch(self) -> Any:
         """Follow changes."""

@@ -68,7 +68,7 @@ class EtcdV3Settings(MemberSettings):
     ] = 600.0
 
 
-_ALSO_BELOW_KEYS: Final = ("/v3/lease/revoke", "/v3/lease/timetolive")
+_ALSO_BELOW_KEYS: Final = ("/v3/lease/revoke", "/v3/lease/timetolive", "/v3/lease/leases")
 
 DESCRIPTION: Final = described(operations_of(GatewayCalls).values(), CONTRACT)
 
@@ -143,6 +143,7 @@ def _unary_calls(endpoint: Endpoint) -> dict[str, RequestFunction]:
             for name, record in _RECORDS_OF_CALLS.items()
         },
         "range": endpoint.read_range(),
+        "leases": endpoint.unary(attrgetter("leases"), RECORDS.LeaseLeasesRequest),
         "members": endpoint.members,
         "status": endpoint.unary(attrgetter("status"), RECORDS.StatusRequest, is_read=True),
         "authenticate": endpoint.authenticate,
@@ -169,6 +170,7 @@ _RPCS: Final = {
     "revoke": ("Lease", "LeaseRevoke"),
     "keep_alive": ("Lease", "LeaseKeepAlive"),
     "time_to_live": ("Lease", "LeaseTimeToLive"),
+    "leases": ("Lease", "LeaseLeases"),
     "members": ("Cluster", "MemberList"),
     "alarms": ("Maintenance", "Alarm"),
     "status": ("Maintenance", "Status"),
