@@ -10,6 +10,7 @@ from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
 from keyplan.apps.patroni.cell_reach import cell_store
 from keyplan.apps.patroni.node_config import Gateway
 from keyplan.apps.patroni.node_host import Host
+from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.store import Store, open_store
 from tests.servers.patroni import until
 
@@ -27,11 +28,11 @@ def sleeping_agents(tmp_path: Path, folder: Path) -> Iterator[Agents]:
     host = Host(programs, sys.executable, script, "")
     made: list[CellAgent] = []
 
-    def make(store: Store, *, accept: str = "") -> CellAgent:
+    def make(store: Store, *, accept: str = "", clock: Clock = SYSTEM_CLOCK) -> CellAgent:
         if made:
             made[-1].close()
         settings = CellSettings(name="c1", folder=folder, gateway=Gateway("127.0.0.1:1"), accepted_store=accept)
-        agent = CellAgent(cell_store(store, settings.name, hostname=settings.hostname), settings, host)
+        agent = CellAgent(cell_store(store, settings.name, hostname=settings.hostname), settings, host, clock)
         made.append(agent)
         agent.open()
         return agent

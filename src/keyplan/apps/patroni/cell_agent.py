@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from keyplan.apps.patroni.backups.node_tasks import NodeTasks
+from keyplan.apps.patroni.backups.still_programs import StillPrograms
 from keyplan.apps.patroni.certificates import ServedCertificate, TlsFiles
 from keyplan.apps.patroni.layout import DEFAULT_IMAGE, OUTSIDE, Broker, OrderKey
 from keyplan.apps.patroni.logs import LOGGER
@@ -91,6 +92,7 @@ class CellAgent:
         self._tasks = NodeTasks(store, settings.name, clock)
         self._certificate: ServedCertificate | None = None
         self._wakeup = NodeWakeup(clock)
+        self._still = StillPrograms(clock)
         self._memory = StoreMemory(store, settings.folder / "store.json", clock)
         self._registrar = Registrar(
             store,
@@ -153,6 +155,7 @@ class CellAgent:
         """Follow the store until `stop` is set. A store that cannot be reached, or a full disk, leaves every node as it is."""
         while not stop.is_set():
             self._wakeup.look([node.plan for node in self._nodes.values() if node.process is not None])
+            self._still.look(self._nodes.values())
             try:
                 self.step(_POLL_SECONDS)
             except LeaseNotFoundError:

@@ -2,10 +2,11 @@
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["failure_in"]
+__all__ = ["add_failure", "failure_in"]
 
 _FAILURE: Final = re.compile(
     r"(?:(?:FATAL|PANIC):  ?|CRITICAL: system ID mismatch|ERROR: \[[0-9]{3}\]: )[^\x00-\x1f\x7f-\x9f]+"
@@ -24,3 +25,9 @@ def failure_in(file: Path) -> str:
     except OSError:
         return ""
     return told[-1][:_FAILURE_MAX].rstrip() if told else ""
+
+
+def add_failure(file: Path, text: str) -> None:
+    """Add a line to a log, which `failure_in` then tells. A log that cannot be written to stays as it is."""
+    with suppress(OSError), file.open("a") as log:
+        log.write(f"FATAL:  {text}\n")

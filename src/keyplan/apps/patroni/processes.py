@@ -22,7 +22,7 @@ from typing import Final, Self
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
 
-__all__ = ["Running", "Spawned", "processes_of_user", "spawn", "users_of_processes"]
+__all__ = ["Running", "Spawned", "processes_of_program", "processes_of_user", "spawn", "users_of_processes"]
 
 _RECORD: Final = 'umask 077; read -r line </proc/self/stat && printf "%s\\n" "$line" >"$0" && exec "$@" </dev/null'
 """Why a shell writes the file: it becomes the program by exec, so no program ever runs that is not written down.
@@ -34,6 +34,8 @@ _START_SECONDS_MAX: Final = 30.0
 
 
 _UIDS: Final = re.compile(r"^Uid:\s*([0-9\s]+?)$", re.MULTILINE)
+
+_TRANSFERRED: Final = re.compile(r"^[rw]char: ([0-9]+)$", re.MULTILINE)
 
 _LISTENING: Final = "0A"
 """The kernel's number of that state of a socket."""
@@ -92,10 +94,7 @@ class Running:
     @property
     def command(self) -> list[str]:
         """Its command line; empty when it has ended."""
-        try:
-            return Path(f"/proc/{self.pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
-        except OSError:
-            return []
+        return _words(self.pid)
 
     @property
     def user(self) -> int | None:
@@ -115,6 +114,26 @@ class Running:
         found = _UIDS.search(text)
         return frozenset(map(int, found[1].split())) if found else frozenset()
 
+    @property
+    def transferred(self) -> int | None:
+        """How many bytes it has read and written, files, pipes and sockets together; None where the kernel does not tell."""
+        try:
+            counts = _TRANSFERRED.findall(Path(f"/proc/{self.pid}/io").read_text())
+        except OSError:
+            return None
+        return sum(map(int, counts)) if counts else None
+
+    def tree(self) -> Iterator[Self]:
+        """Yield it, and what it has begun that runs, and so on. What has lost the one that began it is in nobody's."""
+        yield self
+        for task in Path(f"/proc/{self.pid}/task").glob("*/children"):
+            pids: list[str] = []
+            with suppress(OSError):  # the thread has ended
+                pids = task.read_text().split()
+            for child in map(self.of_pid, map(int, pids)):
+                if child is not None:
+                    yield from child.tree()
+
     def listens_at(self, port: int) -> bool:
         """Whether it is the one that takes TCP connections at a port of this machine, by what the kernel says."""
         return not self._sockets().isdisjoint(_listening_sockets(port))
@@ -126,6 +145,14 @@ class Running:
                 with suppress(OSError):  # closed at this moment
                     found.add(os.readlink(descriptor))
         return found
+
+
+def _words(pid: int) -> list[str]:
+    """Return the command line of a process; none when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+    except OSError:
+        return []
 
 
 def _listening_sockets(port: int) -> set[str]:
@@ -142,6 +169,16 @@ def _listening_sockets(port: int) -> set[str]:
 def processes_of_user(uid: int) -> Iterator[Running]:
     """Yield what runs as a user now, or may again: a program that its owner lets act for others has them among its users."""
     return (process for process in _processes() if uid in process.users)
+
+
+def processes_of_program(name: str) -> Iterator[Running]:
+    """Yield what is called so now, by the first word of its command line: anybody may call anything so."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        pid = int(entry.name)
+        # Why first: one small file of each process, of which there may be thousands.
+        words = _words(pid)
+        if words and words[0].rpartition("/")[2] == name and (found := Running.of_pid(pid)) is not None:
+            yield found
 
 
 def users_of_processes() -> set[int]:
