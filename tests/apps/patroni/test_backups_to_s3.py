@@ -24,7 +24,7 @@ from tests.servers.patroni import until
 from tests.servers.s3 import BUCKET, KEY, SECRET, S3Server, why_no_s3
 
 ASKED_SECONDS_MAX = 90
-"""How long somebody waits who asks for what S3 does not answer: four tries of ten seconds, and what a busy machine adds."""
+"""How long somebody waits who asks for what S3 does not answer: four tries of five seconds, and what a busy machine adds."""
 
 
 @pytest.fixture
@@ -74,28 +74,20 @@ def test_backups_lie_in_s3_which_may_go_away_and_all_is_caught_up_with_when_it_i
         60,
         everything.logs,
     )
-    done(everything, "verify-backup f1")
 
     # It takes connections, and says nothing.
     s3.halt()
     assert psql(uri, "insert into story values (2); select 1") == "1"
-    assert "the verification of backup " in (told := asked(everything, "verify-backup f1"))
-    assert "could not be made: " in told
-    assert f"timeout after 10000ms waiting for read from '{s3.endpoint}'" in told
-    until(lambda: "archive-failing f1" in faults(everything), 60, everything.logs)
+    told = asked(everything, "verify-backup f1")
+    assert "the verification of backup " in told
+    assert f"timeout after 5000ms waiting for read from '{s3.endpoint}'" in told
+    assert "archive-failing f1" in faults(everything)
     assert "a restore would lose what was written since" in command(everything, "status f1")
+    assert psql(uri, "insert into story values (3); select 1") == "1"
     s3.go_on()
 
-    # It is not there.
-    s3.stop()
-    assert psql(uri, "insert into story values (3); select 1") == "1"
-    assert f"unable to connect to '{s3.endpoint}" in asked(everything, "backup f1")
-    s3.start()
-
-    assert psql(uri, "insert into story values (4); select 1") == "1"
     until(lambda: "archive-failing f1" not in faults(everything), 90, everything.logs)
-    done(everything, "backup f1")
     done(everything, "verify-backup f1")
-    assert faults(everything) == []
+    until(lambda: faults(everything) == [], 60, everything.logs)
     done(everything, "restore f1 --as f2")
-    assert psql(superuser_uri(everything, "f2"), ROWS) == "1 2 3 4"
+    assert psql(superuser_uri(everything, "f2"), ROWS) == "1 2 3"

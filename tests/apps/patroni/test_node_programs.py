@@ -68,7 +68,7 @@ def test_a_repository_that_says_nothing_is_told_of_while_somebody_waits(tmp_path
         told = pgbackrest_configuration(archive, keys, home=node.folder / "home", port=25432, user="postgres")
         (node.folder / ARCHIVE_FILE).write_text(told)
         programs = NodePrograms(TaskProcesses(), node)
-        assert PgBackRest(programs, archive.stanza).reading == "--io-timeout=10"
+        assert PgBackRest(programs, archive.stanza).reading == "--io-timeout=5"
         with pytest.raises(TaskFailedError, match="pgbackrest info: "):
             PgBackRest(programs, archive.stanza, silence_seconds=1).backups()
 

@@ -26,7 +26,7 @@ _AGAIN_SECONDS: Final = 2.0
 _END_SECONDS_MAX: Final = 10.0
 """How long a program may take to end in order. Why no longer: whoever ends a cell waits, and kills it after a minute."""
 _LOOK_SECONDS: Final = 0.05
-_SILENCE_SECONDS_MAX: Final = 10
+_SILENCE_SECONDS_MAX: Final = 5
 """How long a repository that is read may say nothing. Why less than pgBackRest's 60: each command tries four times, node by
 node, and somebody waits for them. Why not where it is written: some put a large file together meanwhile."""
 _MARK: Final = "keyplan"
@@ -163,8 +163,10 @@ class PgBackRest:
 
     def back_up(self, kind: str, task: str) -> None:
         """Make a backup for a task, where none was made for it yet. Raises TaskFailedError."""
+        # Why first: a repository that does not answer is told of soon by what only reads it.
+        is_made = any(mark == task for _, mark in self._told())
         self.run("stanza-create")
-        if not any(mark == task for _, mark in self._told()):
+        if not is_made:
             self.run("backup", f"--type={kind}", f"--annotation={_MARK}={task}")
 
     def backups(self) -> list[Backup]:
