@@ -57,10 +57,10 @@ def killed(node: Node) -> None:
 
 def fail(node: Node, clock: FakeClock) -> None:
     """Let it begin, be at work for an hour, and end by itself."""
-    begun = (node.folder / "log").read_text().count("unable") if (node.folder / "log").exists() else 0
     clock.advance(HOUR)
     node.keep()
-    until(lambda: (node.folder / "log").read_text().count("unable") > begun, 30, lambda: "it has begun")
+    # Why by what has failed: the one before may have left another one that has begun already.
+    until(lambda: (node.folder / "log").read_text().count("unable") > node.failures, 30, lambda: "it has begun")
     clock.advance(HOUR)
     node.keep()
     killed(node)
