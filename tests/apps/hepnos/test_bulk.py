@@ -445,3 +445,23 @@ def test_everything_that_has_failed_in_the_background_is_told_and_who_comes_late
     for _ in range(1_100):  # more than may wait
         with pytest.raises(RuntimeError):
             dataset.create_run(9, into=engine)
+
+
+# ---- commits and labels -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.leaves("no-container")
+def test_a_product_that_is_larger_than_a_commit_is_one_of_its_own(
+    dataset: hepnos.DataSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("keyplan.apps.hepnos.bulk._OPERATION_BYTES", 10)
+    values = [b"x" * size for size in (20, 3, 3, 30)]
+    assert hepnos.store_products(dataset, "a", bytes, [[1] * 4, [1] * 4, range(4)], values) == 4
+    assert [value for _, value in load_products(dataset, "a", bytes)] == values
+
+
+@pytest.mark.leaves("no-container")
+def test_products_of_a_label_that_ends_as_another_are_others(dataset: hepnos.DataSet) -> None:
+    for label in ("a", "ba"):
+        hepnos.store_products(dataset, label, bytes, [[1], [1], [1]], [label.encode()])
+    assert [value for _, value in load_products(dataset, "a", bytes)] == [b"a"]

@@ -462,3 +462,14 @@ def test_a_path_that_cannot_be_is_refused_before_its_beginning_is_made(
     with pytest.raises((hepnos.InvalidNameError, EngineLimitError)):
         store.root.ensure(path)
     assert list(store.all_datasets()) == []
+
+
+def test_a_slice_with_a_step_is_refused_and_a_handle_of_another_store_is_another(
+    dataset: hepnos.DataSet, open_store: Callable[..., hepnos.DataStore]
+) -> None:
+    run = dataset.create_run(1)
+    with pytest.raises(InvalidInputError, match="without a step"):
+        dataset.runs[0:9:2]
+    assert dataset.runs[0:9] == [run]
+    twin = hepnos.DataSet(open_store(), dataset.path, dataset.uuid)
+    assert (twin == dataset, twin.runs.handle(1) == run) == (False, False)

@@ -8,6 +8,7 @@ import pytest
 
 from keyplan.apps import hepnos
 from keyplan.apps.hepnos.databases import Databases
+from keyplan.apps.hepnos.keys import dataset_key
 from keyplan.engine import Commit, Engine, MemoryEngine, Put, WrappedEngine
 from keyplan.errors import AlreadyExistsError, EngineError, InvalidInputError
 from keyplan.layout import Kind as MeaningKind
@@ -157,3 +158,23 @@ def test_a_key_that_stands_in_two_databases_is_brought_over_once(store: hepnos.D
     put("products", 1, AAA + number(1) + NOTHING * 2 + b"cal#calib", b"\x02")
     with pytest.raises(InvalidInputError, match="two databases have other values"):
         cxx.migrate(store)
+
+
+def test_a_data_set_with_another_uuid_is_refused_before_anything_is_written(
+    cxx: hepnos.CxxStore, store: hepnos.DataStore
+) -> None:
+    store.make_dataset("aaa/bbb")
+    with pytest.raises(AlreadyExistsError, match="another UUID"):
+        cxx.migrate(store)
+    assert store.root.get("aaa") is None
+    store.remove(hepnos.Kind.DATASET, dataset_key("aaa/bbb"))
+
+
+def test_large_objects_are_brought_over_a_few_at_a_time(
+    cxx: hepnos.CxxStore, store: hepnos.DataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("keyplan.apps.hepnos.cxx._BATCH_BYTES", 10)
+    told: list[int] = []
+    cxx.migrate(store, progress=told.append)
+    assert told[:2] == [1, 1]  # data sets have values of 16 bytes
+    assert sum(told) == 9

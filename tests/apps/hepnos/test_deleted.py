@@ -15,10 +15,10 @@ from keyplan.apps.hepnos.databases import Databases
 from keyplan.apps.hepnos.examine import examine
 from keyplan.apps.hepnos.keys import Kind, dataset_key, number_key
 from keyplan.apps.hepnos.pieces import Job, Piece, pieces_of, work
-from keyplan.apps.hepnos.sweep import _empty_notes, leftovers, sweep
+from keyplan.apps.hepnos.sweep import _empty_notes, is_under_way, leftovers, sweep
 from keyplan.apps.hepnos.table_notes import note_table
 from keyplan.apps.hepnos.types import rows_type
-from keyplan.engine import ALL_KEYS, Commit, Put
+from keyplan.engine import ALL_KEYS, Commit, KeyRange, Put
 from keyplan.errors import CorruptionError, InvalidInputError, RingMismatchError, StoppedError, TargetTakenError
 from keyplan.jobs import Progress
 from keyplan.maintenance import open_jobs
@@ -409,3 +409,56 @@ def test_the_products_of_no_container_s_numbers_are_unreadable(store: hepnos.Dat
     strange = dataset.uuid.bytes + b"\xff" * 8 + bytes(7) + b"\x05" + b"\xff" * 8 + b"label#int64"
     store.write(Kind.PRODUCT, strange, bytes(8), "new")
     assert [(each.finding, each.raw_key) for each in examine(store)] == [("unreadable", strange)]
+
+
+def test_a_range_that_begins_in_a_deleted_data_set_and_goes_on_behind_it_is_no_range_of_it(
+    store: hepnos.DataStore,
+) -> None:
+    gone = store.root.create_dataset("z")
+    gone.delete()
+    with store.databases.snapshot(Kind.RUN, 0) as snapshot:
+        assert list(snapshot.keys(KeyRange(gone.uuid.bytes, None))) == []
+        with pytest.raises(hepnos.DeletedError):
+            list(snapshot.keys(KeyRange.of_prefix(gone.uuid.bytes)))
+
+
+def test_a_sweep_that_was_killed_at_a_note_goes_on_when_its_data_set_is_gone(
+    store: hepnos.DataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = store.root.create_dataset("z")
+    note_table(dataset, "t", rows_type(type_of_dtype(np.dtype([("x", "f8")]))))
+
+    def killed(*_: object, **__: object) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Databases, "remove", killed)
+        with pytest.raises(KeyboardInterrupt):
+            list(sweep(store, has_notes=True))
+    assert is_under_way(store)
+    dataset.delete()
+    assert list(sweep(store)) == []
+    assert not is_under_way(store)
+
+
+def test_a_note_that_a_killed_sweep_has_removed_is_put_back_for_a_loader_that_was_killed_too(
+    store: hepnos.DataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = store.root.create_dataset("z")
+    kind = rows_type(type_of_dtype(np.dtype([("x", "f8")])))
+    note_table(dataset, "t", kind)
+    remove = Databases.remove
+
+    def killed(databases: Databases, *arguments: Any, **options: Any) -> bool:
+        remove(databases, *arguments, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Databases, "remove", killed)
+        with pytest.raises(KeyboardInterrupt):
+            list(sweep(store, has_notes=True))
+    assert list(dataset.tables) == []
+    event = dataset.create_run(1).create_subrun(1).create_event(1)
+    event.store("t", np.zeros(2, [("x", float)]), type=kind)
+    assert list(sweep(store)) == []
+    assert list(dataset.tables) == ["t"]

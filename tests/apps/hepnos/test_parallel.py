@@ -207,3 +207,9 @@ def test_an_event_that_ends_each_worker_ends_the_run_and_the_others_are_done(
     with pytest.raises(BrokenProcessPool):
         seen.extend(processor.map(dataset, work.die_at_one))
     assert set(seen) <= {0, 2}
+
+
+def test_pieces_that_are_listed_in_several_reads_have_each_event_once(dataset: hepnos.DataSet) -> None:
+    dataset.create_items([1] * 200, [1] * 200, range(200))
+    starts = [piece.start for piece in pieces.pieces_of(dataset, 1)]
+    assert len(starts) == len(set(starts)) == 200

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from keyplan.apps import hepnos
-from keyplan.apps.hepnos.queue_records import Place, QueueKey, QueueRecords
+from keyplan.apps.hepnos.queue_records import HEPnOSQueues, Place, QueueKey, QueueRecords
 from keyplan.apps.hepnos.remote_frames import transport_to
 from keyplan.apps.hepnos.remote_queues import RemoteQueues
 from keyplan.apps.hepnos.types import product_type
@@ -407,3 +407,20 @@ def test_who_waits_behind_what_is_compacted_looks_again(tmp_path: Path) -> None:
             records.destroy(key)
         store.engine.compact(records.revision())
         records.wait(before, 0.0)
+
+
+def test_a_clock_that_is_set_back_keeps_no_producer_and_one_of_a_queue_of_before_is_none(clock: FakeClock) -> None:
+    with Store(open_engine("memory:")) as store:
+        records, key = QueueRecords(store, clock), QueueKey("q", "int64")
+        records.create(key)
+        made_at = records.enter(key, "p", 60.0)
+        clock.step_wall(-3 * 86_400)
+        assert not records.take(key, "t", 1.0).has_producers
+        assert list(HEPnOSQueues(store).producers.list()) == []
+        records.destroy(key)
+        records.create(key)
+        records.enter(key, "p", 60.0)
+        with pytest.raises(hepnos.MissingError):
+            records.put(key, Place("p", made_at, 60.0), 1, bytes(8))
+        records.leave(key, "p", made_at)
+        assert len(list(HEPnOSQueues(store).producers.list())) == 1

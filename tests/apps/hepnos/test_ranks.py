@@ -223,3 +223,20 @@ def test_all_ranks_are_told_when_one_lets_go_of_its_events(rank: int) -> None:
     told = seen_by_threads(worked, lets_go=rank)
     assert told.pop(rank) is None
     assert [type(other) for other in told] == [StoppedError] * 2
+
+
+def test_no_more_pieces_are_handed_out_when_a_rank_has_failed() -> None:
+    handed_out: list[Piece] = []
+
+    def listed() -> Iterator[Piece]:
+        for piece in _PIECES:
+            handed_out.append(piece)
+            yield piece
+
+    def fails(own: int, piece: Piece) -> Done:
+        if own == 2:
+            raise EngineError(engine="test", problem="the store is gone")
+        return worked(own, piece)
+
+    assert [type(told) for told in seen_by_threads(fails, listed)] == [EngineError] * 3
+    assert len(handed_out) < len(_PIECES)
