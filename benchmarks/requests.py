@@ -21,6 +21,7 @@ import httpx
 
 import keyplan
 from benchmarks.bare import BareServer
+from benchmarks.measure import processor_seconds
 from keyplan.access import sum_of_token
 from keyplan.apps.cloudchamber import CloudChamber, Workload
 from keyplan.apps.hepnos.operations import digest_of
@@ -195,16 +196,11 @@ def _measured(servers: Sequence[_Server], workload: str, *, rounds: int, request
 
 async def _computed(server: _Server, workload: str, requests: int) -> float:
     """Return the seconds that the server computed for each of so many requests."""
-    before = _cpu_seconds(server.process.pid)
+    before = processor_seconds(server.process.pid)
     each = requests // _CONNECTIONS
     request = server.requests[workload]
     await asyncio.gather(*(_asked(server.port, request, times=each) for _ in range(_CONNECTIONS)))
-    return (_cpu_seconds(server.process.pid) - before) / (each * _CONNECTIONS)
-
-
-def _cpu_seconds(pid: int) -> float:
-    """Return what a process has computed, in all its threads. Why not its own figures: they count hundredths of a second."""
-    return sum(int(task.read_text().split()[0]) for task in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+    return (processor_seconds(server.process.pid) - before) / (each * _CONNECTIONS)
 
 
 if __name__ == "__main__":

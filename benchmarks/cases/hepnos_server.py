@@ -1,23 +1,26 @@
 """HEPnOS behind keyplan's server on loopback: against one LMDB file behind frames by hand, against HTTP, against the files."""
 
 import asyncio
+import os
 import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from struct import pack
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
+import lmdb
 import numpy as np
 
 from benchmarks.extent import Extent
 from benchmarks.frames_by_hand import KEY_BYTES, ask
-from benchmarks.measure import Result, compared, single
+from benchmarks.frames_in_flight import AskingByHand
+from benchmarks.measure import Result, compared, processor_seconds, single
 from keyplan.apps import hepnos
 from tests.servers.keyplan_server import KeyplanServer
 
@@ -36,7 +39,7 @@ class _Stand(NamedTuple):
     dataset: hepnos.DataSet
     over_http: hepnos.DataSet
     local: hepnos.DataSet
-    url: str
+    server: KeyplanServer
     wire: socket.socket
     runs: Iterator[int]
     runs_by_hand: Iterator[int]
@@ -65,7 +68,7 @@ def _stand(extent: Extent) -> Generator[_Stand, None, None]:
             framed, plain, on_disk = (each.root.ensure("nova") for each in (store, over_http, local))
             with socket.create_connection(("127.0.0.1", int(process.stdout.readline()))) as wire:
                 wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                yield _Stand(framed, plain, on_disk, server.url, wire, count(1), count(1))
+                yield _Stand(framed, plain, on_disk, server, wire, count(1), count(1))
             process.wait()
     finally:
         process.kill()
@@ -134,17 +137,7 @@ def _measure_frames(both: _Stand, extent: Extent) -> Iterator[Result]:
         rounds=extent.rounds,
         aim=5,
     )
-    with asyncio.Runner() as runner, _many(runner, both.url) as load_many:
-        yield compared(
-            "hepnos-server",
-            f"1 KiB, {_IN_FLIGHT} in flight",
-            against="one by one over HTTP",
-            subject=lambda number: runner.run(load_many(number)),
-            comparator=one_by_one("HTTP"),
-            operations=loads,
-            rounds=extent.rounds,
-            aim=40,
-        )
+    yield from _measure_in_flight(both, extent, one_by_one("HTTP"))
     for name, event in events.items():
         seconds = sorted(_seconds_of(event) for _ in range(loads))
         for percent, what in _QUANTILES:
@@ -164,6 +157,83 @@ def _measure_frames(both: _Stand, extent: Extent) -> Iterator[Result]:
         rounds=extent.rounds,
         aim=0.7,
     )
+
+
+def _measure_in_flight(both: _Stand, extent: Extent, over_http: Callable[[int], object]) -> Iterator[Result]:
+    """Loads under way at once, against one by one over HTTP and the same by hand; and what each side computes for one."""
+    loads, folder = extent.operations(20_000), Path(extent.stands.folder) / "hepnos-server/in-flight"
+    what, key = f"1 KiB, {_IN_FLIGHT} in flight", _keys(1, 1)[:KEY_BYTES] + b"p#bytes"
+    with (
+        asyncio.Runner() as runner,
+        _many(runner, both.server.url) as load_many,
+        _many_by_hand(runner, folder, key) as ask_many,
+    ):
+
+        def load(number: int) -> None:
+            runner.run(load_many(number))
+
+        yield compared(
+            "hepnos-server",
+            what,
+            against="one by one over HTTP",
+            subject=load,
+            comparator=over_http,
+            operations=loads,
+            comparator_operations=extent.operations(2_000),
+            rounds=extent.rounds,
+            aim=40,
+        )
+        yield compared(
+            "hepnos-server",
+            what,
+            against="the same by hand, with asyncio",
+            subject=load,
+            comparator=lambda number: runner.run(ask_many(number)),
+            operations=loads,
+            rounds=extent.rounds,
+        )
+        for name, process in (("client", os.getpid()), ("server", both.server.process.pid)):
+            seconds = [processor_seconds(process)]
+            for _ in range(extent.rounds):
+                load(loads)
+                seconds.append(processor_seconds(process))
+            figures = [(after - before) / loads * 1e6 for before, after in pairwise(seconds)]
+            yield single("hepnos-server", f"{what}: processor of the {name}", figures, unit="us")
+
+
+@contextmanager
+def _many_by_hand(
+    runner: asyncio.Runner, folder: Path, key: bytes
+) -> Generator[Callable[[int], Coroutine[Any, Any, None]], None, None]:
+    """Give what asks a server by hand so often, so many at once, on one connection."""
+    folder.mkdir()
+    with lmdb.open(str(folder)) as environment, environment.begin(write=True) as transaction:
+        transaction.put(key, _VALUE)
+    process = subprocess.Popen(  # noqa: S603  # Why: our own module, and our own folder.
+        [sys.executable, "-m", "benchmarks.frames_in_flight", str(folder)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        port = int(process.stdout.readline())
+
+        async def connected() -> AskingByHand:
+            return (await asyncio.get_running_loop().create_connection(AskingByHand, "127.0.0.1", port))[1]
+
+        client = runner.run(connected())
+
+        async def ask_all(number: int) -> None:
+            async def some() -> None:
+                for _ in range(max(1, number // _IN_FLIGHT)):
+                    await client.ask(key)
+
+            await asyncio.gather(*(some() for _ in range(_IN_FLIGHT)))
+
+        yield ask_all
+        client.transport.close()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 @contextmanager

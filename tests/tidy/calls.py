@@ -13,7 +13,7 @@ OUTERMOST: Final = (
     "src/keyplan/cli/main.py",
     "src/keyplan/server/gate.py",
     "src/keyplan/server/grpc_listener.py",
-    "src/keyplan/apps/hepnos/service_frames.py",
+    "src/keyplan/apps/hepnos/service_session.py",
     "src/keyplan/apps/patroni/broker_loop.py",
     "src/keyplan/apps/patroni/cluster_observer.py",
     "src/keyplan/apps/patroni/principals.py",

@@ -391,7 +391,7 @@ def test_threads_share_a_connection_and_each_gets_its_own_answers(server: Hepnos
         before = server.connections
         with ThreadPoolExecutor(16) as threads:
             assert list(threads.map(work, numbers)) == [[number] * 10 for number in numbers]
-        assert server.connections == before
+        assert server.connections <= before  # Why less: those of earlier tests may end meanwhile.
 
 
 def test_a_list_that_nobody_goes_on_with_holds_up_nobody(server: HepnosServer, monkeypatch: pytest.MonkeyPatch) -> None:

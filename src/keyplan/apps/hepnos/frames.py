@@ -10,10 +10,11 @@ send it when: docs/reference/hepnos-frames.md.
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.operations import COLUMNS_BYTES_MAX, MODES, DatabaseOperations
+from keyplan.apps.hepnos.packed import unpack
 from keyplan.apps.hepnos.queue_operations import QueueOperations
 from keyplan.errors import InvalidInputError
 from keyplan.operations import Operation, operations_of
@@ -29,14 +30,22 @@ __all__ = [
     "BrokenFrameError",
     "Frame",
     "FrameKind",
+    "FrameOfRequest",
     "FrameReader",
+    "SingleGet",
     "Where",
     "check_request",
     "frame",
+    "frame_head",
+    "key_of_single",
     "kind_of",
     "parts_ahead",
     "read_where",
     "request_body",
+    "request_frame",
+    "single_answer",
+    "single_place",
+    "single_value",
 ]
 
 FRAMES_PATH: Final = "/hepnos/frames"
@@ -48,11 +57,25 @@ FRAMES_PROTOCOL: Final = "keyplan-hepnos/1"
 IDS_MAX: Final = 0xFFFFFFFF
 
 _HEAD: Final = Struct("<IIBBH")
+_HEAD_BYTES: Final = _HEAD.size
 _LENGTH_BYTES: Final = 4
 _REST_OF_HEAD: Final = _HEAD.size - _LENGTH_BYTES
 
 _WHERE: Final = Struct("<BBBxI8s")
 """The kind of the database by its place in _KINDS, options, parts ahead, the limit, and the sum that names the ring."""
+
+_ONE: Final = Struct("<II")
+"""A column of one string, before it; see packed.py."""
+
+_SINGLE: Final = Struct("<IIBBH16sII")
+"""A request for the value of one key: head, where, and the column before its key."""
+
+_SINGLE_ANSWER: Final = Struct("<IIBBHII")
+"""The answer to it: head, and the column before its value."""
+
+_BEFORE_KEY: Final = _SINGLE.size - _HEAD.size
+_SUCCESS: Final = 200
+_NOTHING: Final = 0xFFFFFFFF
 
 _PIECE_BYTES: Final = 4_096
 """Pieces of a frame that are smaller are joined."""
@@ -90,6 +113,8 @@ class FrameKind(IntEnum):
     FAREWELL = 33
 
 
+_GET: Final = int(FrameKind.GET)
+_ANSWER: Final = int(FrameKind.ANSWER)
 _ABOUT_OTHERS: Final = frozenset({FrameKind.CANCEL, FrameKind.CREDIT})
 
 PART: Final = 1
@@ -135,6 +160,10 @@ class Frame(NamedTuple):
     body: bytes
 
 
+# Why past Frame's own way: a frame of Python's for each of a hundred thousand a second.
+_make: Final = tuple.__new__
+
+
 class BrokenFrameError(Exception):
     """What came is no frame, or too large a one. `id` is its request's, 0 where it has none. Never leaves this package."""
 
@@ -161,8 +190,23 @@ def kind_of(operation: Operation) -> int:
 
 def frame(id: int, kind: int, *parts: bytes, flags: int = 0, number: int = 0) -> bytes:  # noqa: A002  # Why: as above.
     """Return the bytes of a frame whose body is the parts one after the other."""
-    length = _REST_OF_HEAD + sum(map(len, parts))
-    return b"".join((_HEAD.pack(length, id, kind, flags, number), *parts))
+    return b"".join((frame_head(id, kind, sum(map(len, parts)), flags=flags, number=number), *parts))
+
+
+def frame_head(id: int, kind: int, body_bytes: int, *, flags: int = 0, number: int = 0) -> bytes:  # noqa: A002  # Why: as above.
+    """Return what stands before the body of a frame."""
+    return _HEAD.pack(_REST_OF_HEAD + body_bytes, id, kind, flags, number)
+
+
+FrameOfRequest: TypeAlias = Callable[[int], bytes]
+"""Returns the frame that asks for something, by the id that it is given."""
+
+
+def request_frame(operation: Operation, arguments: Mapping[str, Any], ring: str, *, parts: int = 0) -> FrameOfRequest:
+    """Return what makes the frame of a request; see `request_body`. `ring` is the digest of the description."""
+    kind, number = kind_of(operation), arguments.get("number", 0)
+    body = request_body(operation, arguments, bytes.fromhex(ring), parts=parts)
+    return lambda id: frame(id, kind, *body, number=number)  # noqa: A006  # Why: as above.
 
 
 def request_body(
@@ -180,6 +224,56 @@ def request_body(
         option = MODES.index(arguments.get("mode", MODES[0]))
     where = _WHERE.pack(_NUMBERS[arguments["kind"]], option, parts, arguments.get("limit", 0), ring)
     return where, operation.body.write(arguments)
+
+
+class SingleGet:
+    """The frames that ask for one value of a database. Why apart: most of what is asked is that."""
+
+    def __init__(self, kind: Kind, number: int, ring: bytes) -> None:
+        self._number = number
+        self._where = _WHERE.pack(_NUMBERS[kind], 0, 0, 0, ring)
+
+    def frame(self, key: bytes, id: int) -> bytes:  # noqa: A002  # Why: as above.
+        """Return the bytes of the frame that asks for the value of a key."""
+        size = len(key)
+        length = _SINGLE.size - _LENGTH_BYTES + size
+        return _SINGLE.pack(length, id, _GET, 0, self._number, self._where, 1, size) + key
+
+
+def single_place(found: Frame) -> bytes | None:
+    """Return where a request is on that asks for one value as a whole; None for any other."""
+    where = found.body[: _WHERE.size]
+    return where if found.kind == _GET and key_of_single(found, where) is not None and not where[_PARTS_AT] else None
+
+
+def key_of_single(found: Frame, where: bytes) -> bytes | None:
+    """Return the key of a `get` if it asks for one value, of the place that `where` names, as `single_place` returns it."""
+    body = found.body
+    if len(body) < _BEFORE_KEY or not body.startswith(where):
+        return None
+    count, length = _ONE.unpack_from(body, _WHERE.size)
+    key = body[_BEFORE_KEY:]
+    return key if count == 1 and length == len(key) else None
+
+
+def single_answer(id: int, value: bytes | None) -> tuple[bytes, bytes]:  # noqa: A002  # Why: as above.
+    """Return the frame of the success of such a request, in two parts."""
+    size = _NOTHING if value is None else len(value)
+    body = value or b""
+    head = _SINGLE_ANSWER.pack(_SINGLE_ANSWER.size - _LENGTH_BYTES + len(body), id, _ANSWER, 0, _SUCCESS, 1, size)
+    return head, body
+
+
+def single_value(body: bytes) -> bytes | None:
+    """Return the value that the success of such a request has. Raises InvalidInputError for what has no one value."""
+    if len(body) >= _ONE.size:
+        count, length = _ONE.unpack_from(body)
+        if count == 1 and length == len(body) - _ONE.size:
+            return body[_ONE.size :]
+    (column,) = unpack(body, 1)
+    if len(column) != 1:
+        raise InvalidInputError(source="body", problem=f"one value was asked for, and not {len(column)}")
+    return column[0]
 
 
 def _is_placed(operation: Operation) -> bool:
@@ -293,26 +387,27 @@ class FrameReader:
         elif self._rest:
             data, self._rest = self._rest + data, b""
         at, end = 0, len(data)
-        while end - at >= _HEAD.size:
-            head = _HEAD.unpack_from(data, at)
+        make, unpack, allowed = _make, _HEAD.unpack_from, self._body_bytes_max
+        while end - at >= _HEAD_BYTES:
+            head = unpack(data, at)
             body_bytes = head[0] - _REST_OF_HEAD
-            self._check(head, body_bytes)
-            begin = at + _HEAD.size
+            if not 0 <= body_bytes <= allowed:
+                raise self._refusal(head, body_bytes)
+            begin = at + _HEAD_BYTES
             at = begin + body_bytes
             if at > end:
                 self._head, self._missing = head, at - end
                 self._keep(data[begin:])
                 return found
-            found.append(Frame(head[1], head[2], head[3], head[4], data[begin:at]))
+            found.append(make(Frame, (head[1], head[2], head[3], head[4], data[begin:at])))
         self._rest = data[at:]
         return found
 
-    def _check(self, head: tuple[int, int, int, int, int], body_bytes: int) -> None:
+    def _refusal(self, head: tuple[int, int, int, int, int], body_bytes: int) -> BrokenFrameError:
         if body_bytes < 0:
-            raise BrokenFrameError(f"a frame has at least {_REST_OF_HEAD} bytes behind its length, and not {head[0]}")
-        if body_bytes > self._body_bytes_max:
-            problem = f"a frame's body has at most {self._body_bytes_max} bytes, and not {body_bytes}"
-            raise BrokenFrameError(problem, id=head[1], is_too_large=True)
+            return BrokenFrameError(f"a frame has at least {_REST_OF_HEAD} bytes behind its length, and not {head[0]}")
+        problem = f"a frame's body has at most {self._body_bytes_max} bytes, and not {body_bytes}"
+        return BrokenFrameError(problem, id=head[1], is_too_large=True)
 
     def _continued(self, data: bytes, found: list[Frame]) -> bytes:
         """Take what belongs to the frame that has begun, and return the rest."""

@@ -12,7 +12,7 @@ import msgspec
 
 from keyplan.apps.hepnos.errors import DeletedError
 from keyplan.apps.hepnos.keys import Kind
-from keyplan.apps.hepnos.packed import PACKED, pack, unpack, whole
+from keyplan.apps.hepnos.packed import PACKED, JoinedColumn, pack, unpack, whole
 from keyplan.apps.hepnos.queue_operations import NEEDS as QUEUE_NEEDS
 from keyplan.apps.hepnos.queue_operations import Done
 from keyplan.engine import KeyRange
@@ -51,7 +51,7 @@ __all__ = [
     "digest_of",
 ]
 
-Columns = Sequence[Sequence[bytes | None]]
+Columns = Sequence[Sequence[bytes | None] | JoinedColumn]
 
 PAGE_KEYS_MAX: Final = 65_536
 

@@ -130,6 +130,9 @@ class RemoteDatabase(Engine):
             commit_operations_max=database.commit_operations_max,
             commit_bytes_max=database.commit_bytes_max,
         )
+        self._read = calls.reader(kind, number, self._ring)
+        self._seen_fences: Fences | None = None
+        """Fences that were found to be of the ring that each request names."""
         self._is_closed = False
 
     @property
@@ -147,11 +150,20 @@ class RemoteDatabase(Engine):
         return _RemoteSnapshot(self)
 
     def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
-        if [fence for fence, _ in fences] != [RING_KEY]:
-            return super().fenced_value(key, fences)
+        if fences is not self._seen_fences:
+            if [fence for fence, _ in fences] != [RING_KEY]:
+                return super().fenced_value(key, fences)
+            if fences[0][1] != self.description:
+                return False, None
+            self._seen_fences = fences
         # Why one key: the ring is looked at by the server, with every request.
-        value = self.values((key,))[0]
-        return (True, value) if fences[0][1] == self.description else (False, None)
+        return True, self.value_at(key)
+
+    def value_at(self, key: bytes) -> bytes | None:
+        """Return the value at a key of the database, or None."""
+        if self._is_closed:
+            self._check_open()
+        return self._read(key)
 
     def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the value or None for each key; of many keys, each part of them as of one state."""
@@ -301,7 +313,7 @@ class _RemoteSnapshot(Snapshot):
         ]
 
     def value(self, key: bytes) -> bytes | None:
-        return self._database.description if key == RING_KEY else self._database.values((key,))[0]
+        return self._database.description if key == RING_KEY else self._database.value_at(key)
 
     def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
         parts = (self._database.values(keys[at : at + _PART_KEYS_MAX]) for at in range(0, len(keys), _PART_KEYS_MAX))

@@ -7,6 +7,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from keyplan.aio import drive, is_driven, wait
@@ -15,28 +16,31 @@ from keyplan.apps.hepnos.frames import (
     FRAMES_PATH,
     FRAMES_PROTOCOL,
     IDS_MAX,
+    MORE,
     PART,
     BrokenFrameError,
     Frame,
     FrameKind,
+    FrameOfRequest,
     FrameReader,
+    SingleGet,
     frame,
-    kind_of,
-    request_body,
+    request_frame,
+    single_value,
 )
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.remote import RemoteServer
 from keyplan.apps.hepnos.remote_calls import ServerPlace, authorization
 from keyplan.apps.hepnos.remote_frames import (
-    ANY_SIZE,
     PARTS_AHEAD,
     NoFramesError,
-    NotBegunError,
     answer_of,
     judge,
     refusal_of,
+    success_of,
 )
-from keyplan.apps.hepnos.remote_transport import ENGINE_NAME, Answer
+from keyplan.apps.hepnos.remote_pipe import ANY_SIZE, NotBegunError
+from keyplan.apps.hepnos.remote_transport import ENGINE_NAME, Answer, Reader
 from keyplan.apps.hepnos.remote_wire import HEAD_BYTES_MAX, BrokenAnswerError, read_head
 from keyplan.errors import EngineUnavailableError
 from keyplan.operations import Operation
@@ -45,6 +49,7 @@ __all__ = ["AnswerParts", "AwaitedFrames", "Driver", "open_driven"]
 
 R = TypeVar("R")
 
+_ANSWER: Final = int(FrameKind.ANSWER)
 _TIMEOUT_SECONDS: Final = 60.0
 """How long nothing may come while something is waited for."""
 
@@ -64,9 +69,10 @@ class AwaitedFrames:
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         self._asking = f"GET {self._place.base}{FRAMES_PATH} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
-        self._pipe: _AwaitedPipe | None = None
+        self.pipe: _AwaitedPipe | None = None
+        """The connection, once there was one; it may be at its end."""
         self._connecting = asyncio.Lock()
-        self._is_closed = False
+        self.is_closed = False
 
     async def connect(self) -> None:
         """Make the connection. Raises NoFramesError where the server has none for frames; UnauthorizedError."""
@@ -74,46 +80,49 @@ class AwaitedFrames:
 
     async def ask(self, operation: Operation, arguments: Mapping[str, Any], ring: str) -> Answer:
         """Send a request, and return its success. A cancelled one that reads is ended on the server, too."""
-        kind, number = kind_of(operation), arguments.get("number", 0)
-        body = request_body(operation, arguments, bytes.fromhex(ring))
-        is_again = False
+        found = await self.asked(request_frame(operation, arguments, ring), is_write=operation.changes)
+        return Answer(found.body, bool(found.flags & MORE))
+
+    async def asked(self, request: FrameOfRequest, *, is_write: bool, is_again: bool = False) -> Frame:
+        """Send a request, and return the frame of its success. Where it `is_again`, it was sent before."""
         while True:
             try:
-                pipe = self._pipe
+                pipe = self.pipe
                 if pipe is None or not pipe.is_good:
                     pipe = await self._connected()
-                found = await pipe.ask(kind, number, body)
+                found = await pipe.ask(request)
             except (OSError, NotBegunError) as error:
-                judge(self.url, error, is_last=is_again or self._is_closed, is_write=operation.changes)
+                judge(self.url, error, is_last=is_again or self.is_closed, is_write=is_write)
                 is_again = True
                 continue
-            return answer_of(self.url, found, had_token=self._has_token, is_write=operation.changes)
+            return self.success(found, is_write=is_write)
+
+    def success(self, found: Frame, *, is_write: bool) -> Frame:
+        """Return the frame of a success. Raises the error that any other says."""
+        return success_of(self.url, found, had_token=self._has_token, is_write=is_write)
 
     async def begin_parts(self, operation: Operation, arguments: Mapping[str, Any], ring: str) -> "AnswerParts":
         """Send a request whose success comes in parts, each as of one state."""
-        body = request_body(operation, arguments, bytes.fromhex(ring), parts=PARTS_AHEAD)
-        pipe = await self._connected()
-        return AnswerParts(
-            self.url, pipe, kind_of(operation), arguments.get("number", 0), body, had_token=self._has_token
-        )
+        request = request_frame(operation, arguments, ring, parts=PARTS_AHEAD)
+        return AnswerParts(self.url, await self._connected(), request, had_token=self._has_token)
 
     def close(self) -> None:
         """Close the connection; what is under way fails. Closing twice is harmless."""
-        self._is_closed = True
-        if self._pipe is not None:
-            self._pipe.fail(ConnectionAbortedError("the store was closed"))
+        self.is_closed = True
+        if self.pipe is not None:
+            self.pipe.fail(ConnectionAbortedError("the store was closed"))
 
     async def _connected(self) -> "_AwaitedPipe":
         async with self._connecting:
-            if self._is_closed:
+            if self.is_closed:
                 raise EngineUnavailableError(engine=ENGINE_NAME, problem="the store was closed")
-            if self._pipe is None or not self._pipe.is_good:
+            if self.pipe is None or not self.pipe.is_good:
                 try:
                     async with asyncio.timeout(_TIMEOUT_SECONDS):
-                        self._pipe = await self._new_pipe()
+                        self.pipe = await self._new_pipe()
                 except (OSError, TimeoutError) as error:
                     raise EngineUnavailableError(engine=ENGINE_NAME, problem=f"{self.url}: {error}") from error
-            return self._pipe
+            return self.pipe
 
     async def _new_pipe(self) -> "_AwaitedPipe":
         loop, place = asyncio.get_running_loop(), self._place
@@ -136,13 +145,11 @@ class AwaitedFrames:
 class AnswerParts:
     """The parts of one answer, for `async for`. To be closed unless the last was taken."""
 
-    def __init__(
-        self, url: str, pipe: "_AwaitedPipe", kind: int, number: int, body: tuple[bytes, ...], *, had_token: bool
-    ) -> None:
+    def __init__(self, url: str, pipe: "_AwaitedPipe", request: FrameOfRequest, *, had_token: bool) -> None:
         self._url = url
         self._pipe = pipe
         self._had_token = had_token
-        self._own, self._waiting = pipe.begin(kind, number, body)
+        self._own, self._waiting = pipe.begin(request)
         self._is_whole = False
         self._is_first = True
 
@@ -159,7 +166,7 @@ class AnswerParts:
             self._is_whole = True
             raise EngineUnavailableError(engine=ENGINE_NAME, problem=f"{self._url}: {error}") from error
         self._is_whole = not found.flags & PART
-        return answer_of(self._url, found, had_token=self._had_token, is_write=False)
+        return answer_of(self._url, found, had_token=self._had_token)
 
     def close(self) -> None:
         """Have the server send no further parts. Closing twice is harmless."""
@@ -169,7 +176,7 @@ class AnswerParts:
 
 
 class _Waiting:
-    """The frames that have come for one request, and who waits for the next."""
+    """The parts of an answer that have come for one request, and who waits for the next."""
 
     __slots__ = ("error", "frames", "next")
 
@@ -192,7 +199,10 @@ class _AwaitedPipe(asyncio.Protocol):
         """The status of the server's answer, and the body if it is no 101."""
         self._head = b""
         self._reader = FrameReader(ANY_SIZE)
+        self._whole: dict[int, asyncio.Future[Frame]] = {}
+        """By the ids of requests whose answers are one frame."""
         self._waiting: dict[int, _Waiting] = {}
+        """By those of requests whose answers come in parts."""
         self._next_id = 1
         self._end: Exception | None = None
         self._written: list[bytes] = []
@@ -207,31 +217,47 @@ class _AwaitedPipe(asyncio.Protocol):
 
     # ---- asking ----------------------------------------------------------------------------------------------------------
 
-    async def ask(self, kind: int, number: int, body: tuple[bytes, ...]) -> Frame:
+    @property
+    def takes_more(self) -> bool:
+        """Whether it is good, and what is sent need not wait until the server has taken more."""
+        return self._end is None and self._writable is None and self._next_id < IDS_MAX
+
+    async def ask(self, request: FrameOfRequest) -> Frame:
         """Send a request and return the frame that answers it. Raises OSError, NotBegunError."""
         while self._writable is not None:
             await asyncio.shield(self._writable)
-        own, waiting = self.begin(kind, number, body)
+        own, answer = self.send(request)
         try:
-            return await self.frame_for(own, waiting)
+            return await answer
         except asyncio.CancelledError:
             self.forget(own)
             raise
 
-    def begin(self, kind: int, number: int, body: tuple[bytes, ...]) -> tuple[int, _Waiting]:
-        """Send a request; return its id, and what its answer comes into. Raises NotBegunError."""
+    def send(self, request: FrameOfRequest) -> tuple[int, asyncio.Future[Frame]]:
+        """Send a request; return its id, and the frame that answers it, once it is there. Raises NotBegunError."""
+        own = self._send(request)
+        answer = self._whole[own] = self._loop.create_future()
+        return own, answer
+
+    def begin(self, request: FrameOfRequest) -> tuple[int, _Waiting]:
+        """Send a request; return its id, and what the parts of its answer come into. Raises NotBegunError."""
+        own = self._send(request)
+        waiting = self._waiting[own] = _Waiting()
+        return own, waiting
+
+    def _send(self, request: FrameOfRequest) -> int:
         if self._end is not None:
             raise NotBegunError("the connection was at its end") from self._end
-        own, self._next_id = self._next_id, self._next_id + 1
-        waiting = self._waiting[own] = _Waiting()
-        self.write(frame(own, kind, *body, number=number))
+        own = self._next_id
+        self._next_id = own + 1
+        self.write(request(own))
         if self._watch is None:
             self._last_at = self._loop.time()
             self._watch = self._loop.call_later(_TIMEOUT_SECONDS, self._look)
-        return own, waiting
+        return own
 
     async def frame_for(self, own: int, waiting: _Waiting) -> Frame:
-        """Return the next frame of a request. Raises what the connection ended with."""
+        """Return the next part of an answer. Raises what the connection ended with."""
         while not waiting.frames:
             if waiting.error is not None:
                 raise waiting.error
@@ -244,7 +270,8 @@ class _AwaitedPipe(asyncio.Protocol):
 
     def forget(self, own: int) -> None:
         """Want no answer any more."""
-        if self._waiting.pop(own, None) is not None and self._end is None:
+        known = self._whole.pop(own, None) or self._waiting.pop(own, None)
+        if known is not None and self._end is None:
             self.write(frame(own, FrameKind.CANCEL))
 
     def write(self, data: bytes) -> None:
@@ -261,7 +288,7 @@ class _AwaitedPipe(asyncio.Protocol):
     def _look(self) -> None:
         """Fail when nothing has come for too long."""
         self._watch = None
-        if not self._waiting:
+        if not self._waiting and not self._whole:
             return
         left = self._last_at + _TIMEOUT_SECONDS - self._loop.time()
         if left <= 0:
@@ -279,8 +306,13 @@ class _AwaitedPipe(asyncio.Protocol):
         try:
             if not self.begun.done():
                 data = self._take_head(data)
+            whole = self._whole
             for each in self._reader.feed(data):
-                self._take(each)
+                answer = whole.pop(each.id, None) if each.kind == _ANSWER else None
+                if answer is None:
+                    self._take(each)
+                elif not answer.done():
+                    answer.set_result(each)
         except (BrokenFrameError, BrokenAnswerError) as error:
             self.fail(ConnectionAbortedError(f"what the server sent is no frame: {error}"))
 
@@ -303,7 +335,7 @@ class _AwaitedPipe(asyncio.Protocol):
         if found.kind == FrameKind.FAREWELL:
             error = NotBegunError("the server ends the connection")
             self._end = self._end or error
-            for own in [own for own in self._waiting if own > found.id]:
+            for own in [own for own in (*self._whole, *self._waiting) if own > found.id]:
                 self._give_up(own, error)
         elif found.kind == FrameKind.ANSWER:
             waiting = self._waiting.get(found.id)
@@ -327,7 +359,7 @@ class _AwaitedPipe(asyncio.Protocol):
         self._end = self._end or error
         if not self.begun.done():
             self.begun.set_exception(error)
-        for own in list(self._waiting):
+        for own in [*self._whole, *self._waiting]:
             self._give_up(own, error)
         self.resume_writing()
         if self._watch is not None:
@@ -335,9 +367,13 @@ class _AwaitedPipe(asyncio.Protocol):
         self._transport.close()
 
     def _give_up(self, own: int, error: Exception) -> None:
-        waiting = self._waiting.pop(own)
-        waiting.error = error
-        waiting.stir()
+        answer = self._whole.pop(own, None)
+        if answer is None:
+            waiting = self._waiting.pop(own)
+            waiting.error = error
+            waiting.stir()
+        elif not answer.done():
+            answer.set_exception(error)
 
 
 class _DrivenCalls:
@@ -360,6 +396,27 @@ class _DrivenCalls:
                 yield part
         finally:
             self._loop.call_soon_threadsafe(parts.close)
+
+    def reader(self, kind: Kind, number: int, ring: str) -> Reader:
+        """Return what reads one value of a database."""
+        single, frames = SingleGet(kind, number, bytes.fromhex(ring)), self._frames
+
+        def value(key: bytes) -> bytes | None:
+            request, pipe, is_again = partial(single.frame, key), frames.pipe, False
+            # Why past `asked`: a coroutine, and those that it awaits, take as long as all else here.
+            if pipe is not None and pipe.takes_more and is_driven():
+                own, answer = pipe.send(request)
+                try:
+                    return single_value(frames.success(wait(answer), is_write=False).body)
+                except asyncio.CancelledError:
+                    pipe.forget(own)
+                    raise
+                except (OSError, NotBegunError) as error:
+                    judge(frames.url, error, is_last=frames.is_closed, is_write=False)
+                    is_again = True
+            return single_value(self._awaited(frames.asked(request, is_write=False, is_again=is_again)).body)
+
+        return value
 
     def close(self) -> None:
         """Close the connection."""
@@ -392,9 +449,9 @@ class Driver:
         """Return what a call returns, made in a thread."""
         return await self._threads.call(function)
 
-    async def call_short(self, function: Callable[[], R]) -> R:
+    def call_short(self, function: Callable[[], R]) -> Coroutine[Any, Any, R]:
         """Return what a call returns, made here."""
-        return await drive(function)
+        return drive(function)
 
     async def end(self, close: Callable[[], None]) -> None:
         """Wait for the calls that are under way in threads, then close."""

@@ -9,9 +9,11 @@ from typing import Any, Final, NamedTuple, Self
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
+from keyplan.apps.hepnos.frames import OPERATIONS, FrameKind, single_value
+from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.operations import MORE_HEADER
 from keyplan.apps.hepnos.packed import PACKED
-from keyplan.apps.hepnos.remote_transport import ENGINE_NAME, Answer, failure_of
+from keyplan.apps.hepnos.remote_transport import ENGINE_NAME, Answer, Reader, failure_of
 from keyplan.apps.hepnos.remote_wire import Answer as WireAnswer
 from keyplan.apps.hepnos.remote_wire import Wire, tcp, unix
 from keyplan.engine import SYSTEM_CLOCK
@@ -25,6 +27,7 @@ from keyplan.operations import Operation, Place
 
 __all__ = ["Calls", "ServerPlace", "authorization", "is_server_url"]
 
+_GET: Final = OPERATIONS[FrameKind.GET]
 _SCHEMES: Final = ("http://", "https://", "unix:")
 _IDLE_SECONDS_MAX: Final = 2.0
 """Why: servers close idle connections after five; what a write sent on a closing one did is not known."""
@@ -79,6 +82,14 @@ class Calls:
 
     def ask_in_parts(self, operation: Operation, arguments: Mapping[str, Any], ring: str) -> None:
         """Return None: an answer of HTTP is one whole."""
+
+    def reader(self, kind: Kind, number: int, ring: str) -> Reader:
+        """Return what reads one value of a database; see `Transport`."""
+
+        def value(key: bytes) -> bytes | None:
+            return single_value(self.ask(_GET, {"kind": kind, "number": number, "keys": (key,)}, ring).body)
+
+        return value
 
     def _asked(self, method: str, path: str, body: bytes, *, is_write: bool) -> WireAnswer:
         wire, is_fresh = self._wire()

@@ -1,11 +1,12 @@
 """What a HEPnOS server is asked by, whatever it is spoken in: the interface, and the errors that an answer says."""
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from keyplan import errors
 from keyplan.apps.hepnos.errors import DeletedError, MissingError
+from keyplan.apps.hepnos.keys import Kind
 from keyplan.errors import (
     CommitOutcomeUnknownError,
     EngineUnavailableError,
@@ -16,7 +17,7 @@ from keyplan.errors import (
 )
 from keyplan.operations import Operation
 
-__all__ = ["ENGINE_NAME", "Answer", "Transport", "failure_of"]
+__all__ = ["ENGINE_NAME", "Answer", "Reader", "Transport", "failure_of"]
 
 ENGINE_NAME: Final = "hepnos-server"
 
@@ -34,6 +35,10 @@ class Answer(NamedTuple):
 
     body: bytes
     has_more: bool = False
+
+
+Reader: TypeAlias = Callable[[bytes], bytes | None]
+"""Returns the value at a key, or None. Raises as asking a `Transport` does."""
 
 
 class Transport(Protocol):
@@ -56,6 +61,10 @@ class Transport(Protocol):
 
         What is read meanwhile is read once: a connection that ends within ends it.
         """
+        ...
+
+    def reader(self, kind: Kind, number: int, ring: str) -> Reader:
+        """Return what reads one value of a database. Why apart: it is most of what is asked, one by one."""
         ...
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from keyplan.apps.hepnos.databases import Databases
+from keyplan.apps.hepnos.errors import DeletedError
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.operations import (
     COLUMNS_BYTES_MAX,
@@ -29,7 +30,7 @@ from keyplan.apps.hepnos.operations import (
     Written,
     digest_of,
 )
-from keyplan.apps.hepnos.packed import PACKED, whole
+from keyplan.apps.hepnos.packed import PACKED, JoinedColumn, whole
 from keyplan.apps.hepnos.queue_operations import Done, QueueOperations
 from keyplan.apps.hepnos.service_callers import CallersDatabases
 from keyplan.apps.hepnos.service_checks import check_pairs, check_ranges, check_removed, check_ring, unchanged_guards
@@ -57,6 +58,13 @@ _OF_QUEUES: Final = frozenset(operations_of(QueueOperations))
 
 _FIRST_KEYS: Final = 4
 """Keys whose values are read before it is known how large they are."""
+
+_FIRST_PAIRS: Final = 16
+"""Pairs that are read before it is known how large they are: an engine on files reads as many."""
+
+_PIECE_KEYS_MAX: Final = 256
+_PIECE_BYTES: Final = 256 << 10
+"""Of a page, read at once. Why so little: it is in the processor's cache when it is joined."""
 
 PAGE_BYTES_MAX: Final = 8 << 20
 """Why: a page is held in memory on both sides, and is read in the event loop where reads are local."""
@@ -101,6 +109,16 @@ class DatabasesResponder(Responder):
             if own is None:
                 raise AnswerError(404, "not_found", "there is no such database")
             check_ring(ring, own)
+
+    async def served_at(
+        self, request: Request, operation: Operation, arguments: Mapping[str, Any]
+    ) -> "_ServedDatabases":
+        """Return the databases for requests that read one of them: found, and decided about, as `carry_out` does for each."""
+        await self._enter(request, arguments["kind"].value, str(arguments["number"]), arguments["ring"])
+        target = await self.admit(request, operation)
+        await self.decide(request, operation, arguments)
+        assert isinstance(target, _ServedDatabases)
+        return target
 
     async def _served_for(self, request: Request) -> "_ServedDatabases":
         """Return the databases as who asks may see them."""
@@ -230,6 +248,25 @@ class _ServedDatabases(DatabaseOperations):
         with ring_engine.open_snapshot(number) as snapshot:
             return _values_of(snapshot, keys)
 
+    def first_values(self, kind: Kind, number: int, keys: Sequence[bytes], bytes_max: int) -> list[bytes | None]:
+        """Return the values of the first of some keys, of one state: as many as have so many bytes together.
+
+        They end before a key of a data set that was deleted.
+        """
+        found: list[bytes | None] = []
+        with self._snapshot(kind, number) as snapshot:
+            for key in keys:
+                try:
+                    value = snapshot.value(key)
+                except DeletedError:
+                    break
+                if value is not None:
+                    bytes_max -= len(value)
+                    if bytes_max < 0:
+                        break
+                found.append(value)
+        return found
+
     def page(
         self,
         kind: Kind,
@@ -323,17 +360,14 @@ def _too_much_held(_bytes_max: int, excess: Excess | None) -> AnswerError:
     return excess.answer
 
 
-def _page_of_pairs(
-    snapshot: Snapshot, key_range: KeyRange, limit: int, *, reverse: bool
-) -> tuple[list[list[bytes]], bool]:
+def _page_of_pairs(snapshot: Snapshot, key_range: KeyRange, limit: int, *, reverse: bool) -> tuple[Columns, bool]:
     keys: list[bytes] = []
-    values: list[bytes] = []
-    size = 0
-    pairs = snapshot.pairs(key_range, reverse=reverse)
-    for key, value in islice(pairs, limit):
-        keys.append(key)
-        values.append(value)
-        size += len(value)
-        if size > PAGE_BYTES_MAX:
-            break
+    values, pairs = JoinedColumn(), snapshot.pairs(key_range, reverse=reverse)
+    # Why in pieces: a turn of Python's own for each pair takes as long as reading it.
+    number = _FIRST_PAIRS
+    while values.size <= PAGE_BYTES_MAX and (piece := list(islice(pairs, min(number, limit - len(keys))))):
+        own_keys, own_values = zip(*piece, strict=True)
+        keys += own_keys
+        values.add(own_values)
+        number = max(1, min(4 * number, _PIECE_KEYS_MAX, _PIECE_BYTES * len(keys) // (values.size + 1)))
     return [keys, values], next(pairs, None) is not None

@@ -5,43 +5,43 @@ Each part is an operation of its own, as of one state.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from keyplan.apps.hepnos.frames import FRAMES_PATH, Frame
+from keyplan.apps.hepnos.frames import OPERATIONS, Frame, FrameKind, key_of_single, single_place
 from keyplan.apps.hepnos.operations import MORE_HEADER, PAGE_KEYS_MAX
+from keyplan.apps.hepnos.packed import pack_in_pieces
 from keyplan.engine import KeyRange
 from keyplan.errors import KeyplanError
 from keyplan.operations import JSON, Operation, write_answer
 from keyplan.server import (
+    FREE_BYTES,
     LOGGER,
     REQUEST_ID,
     AnswerError,
     Holding,
-    RequestLine,
-    address_of,
-    caller_of,
     told_failure,
 )
 
 __all__ = [
     "PARTS",
     "Asked",
-    "Credit",
+    "Credits",
     "FrameAnswer",
     "Parts",
     "WaitingFrames",
     "cancel_soon",
     "cancelled_error",
     "failure_of",
-    "line_of",
     "no_page",
 ]
 
+_PAGE: Final = OPERATIONS[FrameKind.LIST]
 _PART_BYTES: Final = 1 << 20
 """Why: a processor's cache holds it, and the client works on one while the next is read."""
 
@@ -54,6 +54,10 @@ _WAITING_MAX: Final = 256
 
 _WAITING_BYTES_MAX: Final = 4 << 20
 """Of their bodies. Why: the first bytes of each are nobody's, and of hundreds they would be many."""
+
+
+_TOGETHER_MAX: Final = 16
+"""Requests for one value each that are answered together. Why: of 32 under way the client works on one half meanwhile."""
 
 
 class WaitingFrames:
@@ -79,6 +83,38 @@ class WaitingFrames:
         self.ids.add(found.id)
         self._bytes += len(found.body)
 
+    @property
+    def first(self) -> Frame:
+        """The one that has waited longest."""
+        return self._frames[0]
+
+    @property
+    def begins_with_single(self) -> bool:
+        """Whether the first asks for one value."""
+        return bool(self._frames) and single_place(self._frames[0]) is not None
+
+    def singles(self, but: Collection[int]) -> tuple[list[int], list[bytes]]:
+        """Return the ids and keys of the first ones if they ask for one value each, of one database; none of those in `but`.
+
+        They go on waiting until they are taken.
+        """
+        ids: list[int] = []
+        keys: list[bytes] = []
+        number, where = (self._frames[0].number, single_place(self._frames[0])) if self._frames else (0, None)
+        if where is not None:
+            for found in islice(self._frames, _TOGETHER_MAX):
+                key = key_of_single(found, where) if found.kind == FrameKind.GET and found.number == number else None
+                if key is None or len(found.body) > FREE_BYTES or found.id in but:
+                    break
+                ids.append(found.id)
+                keys.append(key)
+        return ids, keys
+
+    def take(self, number: int) -> None:
+        """Take so many of the first, for good."""
+        for _ in range(number):
+            self.ids.discard(self.next().id)
+
     def next(self) -> Frame:
         """Take the first. Its id stays among `ids`."""
         found = self._frames.popleft()
@@ -93,13 +129,17 @@ class WaitingFrames:
 
 
 class FrameAnswer(Response):
-    """A result as a frame has it: the body of HTTP, and nothing beside it. `result` is what was performed."""
+    """A result as a frame has it: the body of HTTP, in pieces, and nothing beside it. `result` is what was performed."""
 
     def __init__(self, operation: Operation, result: Any, status: int, headers: Mapping[str, str]) -> None:
         # Why not starlette's own: it makes headers, which take longer than a small read, and are sent to nobody.
         form = operation.answer
-        is_packed = form is not None and form.content_type != JSON
-        self.body = form.write(result) if form and is_packed else msgspec.json.encode(write_answer(operation, result))
+        self.pieces: list[bytes]
+        if form is None or form.content_type == JSON:
+            self.pieces = [msgspec.json.encode(write_answer(operation, result))]
+        else:
+            self.pieces = pack_in_pieces(*result) if operation is _PAGE else [form.write(result)]
+        self.size = sum(map(len, self.pieces))
         self.status_code = status
         self.result = result
         self.has_more = headers.get(MORE_HEADER) == "1"
@@ -117,7 +157,7 @@ def _values(arguments: dict[str, Any]) -> Parts:
         at += len(part)
         if at >= len(keys):
             return
-        number = max(1, min(8 * number, PAGE_KEYS_MAX, _PART_BYTES * len(part) // (len(answer.body) + 1)))
+        number = max(1, min(8 * number, PAGE_KEYS_MAX, _PART_BYTES * len(part) // (answer.size + 1)))
 
 
 def _pages(arguments: dict[str, Any]) -> Parts:
@@ -129,7 +169,7 @@ def _pages(arguments: dict[str, Any]) -> Parts:
         if not answer.has_more:
             return
         if arguments["values"]:
-            number = max(1, min(8 * number, limit, _PART_BYTES * number // (len(answer.body) + 1)))
+            number = max(1, min(8 * number, limit, _PART_BYTES * number // (answer.size + 1)))
         last = answer.result[0][-1]
         key_range = KeyRange(key_range.start, last) if is_reversed else KeyRange(last + b"\x00", key_range.end)
 
@@ -144,29 +184,67 @@ def no_page(operation: Operation, arguments: Mapping[str, Any]) -> FrameAnswer:
     return FrameAnswer(operation, columns, operation.status, {MORE_HEADER: "1"})
 
 
-class Credit:
-    """How many parts of an answer may be sent ahead."""
+class _Credit:
+    """How many parts of one answer may be sent ahead."""
 
     def __init__(self, parts: int) -> None:
         self.parts = parts
         self.given = asyncio.Event()
+        self.is_over = False
 
-    def give(self, parts: int) -> None:
-        """Let so many more be sent. None are no sign of a client that goes on."""
-        self.parts += parts
-        if parts:
-            self.given.set()
 
-    async def take(self, seconds_max: float) -> None:
+class Credits:
+    """How many parts of each answer of a connection may be sent ahead, by the id of its request."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, _Credit] = {}
+        self._waiting: dict[int, _Credit] = {}
+        """Those whose client is waited for, the longest first."""
+
+    @property
+    def waiting(self) -> int:
+        """How many answers wait for their client."""
+        return len(self._waiting)
+
+    def begin(self, id: int, parts: int) -> None:  # noqa: A002  # Why: the frame's word.
+        """Know a request. Why before it begins: who asks may let more be sent meanwhile."""
+        self._of[id] = _Credit(parts)
+
+    def end(self, id: int) -> None:  # noqa: A002  # Why: as above.
+        """Forget a request."""
+        self._of.pop(id, None)
+
+    def give(self, id: int, parts: int) -> None:  # noqa: A002  # Why: as above.
+        """Let so many more parts be sent of an answer that is known. None are no sign of a client that goes on."""
+        credit = self._of.get(id)
+        if credit is not None and parts:
+            credit.parts += parts
+            credit.given.set()
+
+    async def take(self, id: int, seconds_max: float) -> None:  # noqa: A002  # Why: as above.
         """Take one, when there is one. Raises AnswerError (408) for a client that gives none for so long."""
-        while not self.parts:
-            self.given.clear()
+        credit = self._of[id]
+        while not credit.parts and not credit.is_over:
+            credit.given.clear()
+            self._waiting[id] = credit
             try:
                 async with asyncio.timeout(seconds_max):
-                    await self.given.wait()
+                    await credit.given.wait()
             except TimeoutError:
-                raise AnswerError(408, "too_slow", "no part of the answer was asked for in time") from None
-        self.parts -= 1
+                credit.is_over = True
+            finally:
+                self._waiting.pop(id, None)
+        if credit.is_over:
+            raise AnswerError(408, "too_slow", "no part of the answer was asked for in time")
+        credit.parts -= 1
+
+    def end_longest(self) -> None:
+        """Wait no more for the client of the answer that has waited longest, as if its time were over."""
+        for id_, credit in self._waiting.items():
+            del self._waiting[id_]
+            credit.is_over = True
+            credit.given.set()
+            return
 
 
 class Asked:
@@ -192,17 +270,6 @@ def failure_of(error: Exception, asked: Asked) -> AnswerError:
     facts = {"request_id": request_id, "route": asked.operation.name}
     LOGGER.error("a request failed", exc_info=error, extra={"facts": facts})
     return AnswerError(500, "internal_error", "the server failed", {"request_id": request_id})
-
-
-def line_of(
-    request: Request, route: str, request_id: str, status: int, seconds: float, error: AnswerError | None
-) -> RequestLine:
-    """Return the line of a frame on the connection that `request` has opened."""
-    caller = caller_of(request)
-    name = caller.name if caller else None
-    reason, why = (None, None) if error is None else (error.code, error.message)
-    address = address_of(request.scope)
-    return RequestLine(request_id, "FRAME", FRAMES_PATH, route, status, seconds, name, address, reason, why)
 
 
 def cancel_soon(task: asyncio.Task[None]) -> None:
