@@ -267,3 +267,11 @@ def test_a_rotation_is_planned_and_begun_and_left_to_a_broker(url: str) -> None:
         assert token == state.store_credentials.password.reveal(), "the broker makes another one, and no command"
     ran = CliRunner().invoke(app, ["rotate", "f2", "--store", url])
     assert isinstance(ran.exception, InvalidInputError)
+
+
+@pytest.mark.parametrize("command", [["status", "nope"], ["top", "nope", "--once"], ["events", "nope"]])
+def test_a_name_of_no_cluster_is_told(tmp_path: Path, command: list[str]) -> None:
+    url = f"lmdb:{tmp_path / 'store'}"
+    open_store(url).close()
+    ran = CliRunner().invoke(app, [*command, "--store", url])
+    assert "cluster nope" in ran.output

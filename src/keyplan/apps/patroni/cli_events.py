@@ -16,6 +16,7 @@ from keyplan.cli import (
     StoreOption,
     ends_with_reader,
     print_grid,
+    print_hint,
     print_json,
     print_text,
     printable,
@@ -56,6 +57,8 @@ def show_events(
             with opened.snapshot() as state:
                 found = newest_events(Broker(state), cluster, count=last)
             _print(found, as_json=as_json)
+            if cluster and not found and not as_json and last:
+                print_hint(f"nothing was noted of a cluster {cluster}")
 
 
 def _follow(store: Store, cluster: str, last: int, *, as_json: bool) -> None:

@@ -12,7 +12,7 @@ from keyplan.apps.patroni.clusters import ClusterView, clusters
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.top_view import Line, lines_of
-from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, store_of_option
+from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_hint, print_json, print_text, store_of_option
 from keyplan.engine import SYSTEM_CLOCK, KeyRange, Watch
 from keyplan.errors import EngineError, KeyplanError
 from keyplan.signals import told_by_signals
@@ -46,8 +46,11 @@ def show_top(
         if as_json:
             print_json({"clusters": msgspec.to_builtins(_read(opened, instance))})
         elif is_once or not sys.stdout.isatty():
-            for line in lines_of(_read(opened, instance), now=SYSTEM_CLOCK.wall()):
+            views = _read(opened, instance)
+            for line in lines_of(views, now=SYSTEM_CLOCK.wall()):
                 print_text(line.text)
+            if instance and not views:
+                print_hint(f"there is no cluster {instance}")
         else:
             _show_live(opened, instance)
 
