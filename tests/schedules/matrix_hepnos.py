@@ -272,13 +272,16 @@ def queues() -> Iterator[Line]:
         (a_queue_of_two, ("destroy", "create and produce")),
         (a_queue_of_two, ("take one", "destroy", "create and produce")),
     ]:
-        yield Line(line_name(*names, setup.__name__), partial(_of_queues, names, setup))
+        # Why long: one that waits for two looks again and again. Others produce beside it, and two are produced beside one.
+        is_long = names == ("produce two", "take all")
+        yield Line(line_name(*names, setup.__name__), partial(_of_queues, names, setup), is_long=is_long)
     three = partial(_of_queues, ("produce", "destroy", "create and produce"), a_queue_of_two)
     yield Line("produce x destroy x create and produce", three, Preemptions(2), is_long=True)
     for names in (("give back", "take all"), ("give back", "take one")):
         yield Line(line_name(*names), partial(_of_queues, names, a_queue_of_two))
-    lost = partial(_of_queues, ("take one", "take all"), a_queue_of_two, {"take one": "u"})
-    yield Line("take one whose answers are lost x take all", lost)
+    for names in (("take one", "take one again"), ("take one", "take all")):
+        lost = partial(_of_queues, names, a_queue_of_two, {"take one": "u"})
+        yield Line(f"take one whose answers are lost x {names[1]}", lost, is_long=names[1] == "take all")
     for names in (("produce two", "take one"), ("produce two", "take all")):
         again = partial(_of_queues, names, a_queue, {"produce two": "u"})
         # Why long: a consumer that waits meets each of the lost answers at each of its looks.
