@@ -405,3 +405,11 @@ def test_half_of_all_connections_are_one_addresses() -> None:
     assert EdgeBounds(connections_max=100).of_one_address == 50
     assert EdgeBounds(connections_max=1).of_one_address == 1
     assert EdgeBounds(connections_max=10**9).connections_of_all < 10**9
+
+
+def test_those_that_listen_have_no_more_connections_together_than_one_alone() -> None:
+    for bounds in (EdgeBounds(connections_max=4), EdgeBounds(connections_max=100), EdgeBounds(connections_max=10**9)):
+        shared = bounds.shared_by(2)
+        assert shared.connections_of_all == bounds.connections_of_all // 2
+        assert shared.of_one_address == shared.connections_of_all // 2
+        assert bounds.shared_by(1) == bounds

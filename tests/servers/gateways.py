@@ -12,7 +12,8 @@ import uvicorn
 
 from keyplan.audit_log import AuditLog
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
-from keyplan.server import Access, Application, EdgeBounds, RpcTerms, ServiceBuilder, etcd_v2, etcd_v3
+from keyplan.server import Access, Application, EdgeBounds, RpcTerms, ServiceBuilder, TrustedProxies, etcd_v2, etcd_v3
+from keyplan.server.connections import Connections
 
 __all__ = ["GatewayServer"]
 
@@ -53,9 +54,9 @@ class GatewayServer:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(("127.0.0.1", port))
         self._socket.listen(1_024)
-        self._terms = RpcTerms(
-            bounds or EdgeBounds(), self._application.closing, tls_certificate=tls[0], tls_key=tls[1]
-        )
+        proxies = TrustedProxies() if access is None else access.proxies
+        calls = Connections(bounds or EdgeBounds(), proxies, self._application.refusals)
+        self._terms = RpcTerms(calls, self._application.closing, tls_certificate=tls[0], tls_key=tls[1])
         self.endpoint = ""
         self._is_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)

@@ -152,6 +152,11 @@ class Application:
             asgi.router.default = fallback.unknown
         return cls(asgi, tuple(services), closing, workers, refusals)
 
+    @property
+    def rpc_listeners(self) -> int:
+        """How many services are listened for over gRPC, each at an address of its own."""
+        return sum(service.rpc is not None for service in self.services)
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Start the services in order; end them in reverse, then wait for the threads."""

@@ -1,7 +1,7 @@
 """What one server takes: how large, how slow and how many. The defaults are those of docs/guide/serving.md."""
 
 import resource
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from keyplan.errors import InvalidInputError
@@ -68,3 +68,11 @@ class EdgeBounds:
         if allowed == resource.RLIM_INFINITY:
             return self.connections_max
         return min(self.connections_max, max(_CONNECTIONS_LEAST, allowed - _FILES_OF_THE_SERVER))
+
+    def shared_by(self, listening: int) -> "EdgeBounds":
+        """Return the bounds of each of so many that listen and count their own connections: together they have all.
+
+        Why: a process that has as many as it may open files, twice, opens no file of the store any more.
+        """
+        of_each = max(1, self.connections_of_all // listening)
+        return self if listening == 1 else replace(self, connections_max=of_each)

@@ -19,12 +19,12 @@ from starlette.types import ASGIApp, Message, Scope
 from keyplan.errors import InvalidInputError
 from keyplan.grpc_status import GrpcStatus
 from keyplan.server.bounds import BODY_BYTES_PER_SECOND_MIN, HEADER_BYTES_MAX, EdgeBounds
-from keyplan.server.guessing import place_of
+from keyplan.server.connections import Connections
 from keyplan.server.listen import resolved_address
-from keyplan.server.peers import set_peer, set_whole
-from keyplan.server.places import Places
+from keyplan.server.peers import Peer, set_peer, set_whole
+from keyplan.server.proxies import address_of
 from keyplan.server.rpc import RPC_CALL, RPC_MESSAGE, RPC_STATUS, RpcPlace, RpcRoute, RpcTerms, status_of_http
-from keyplan.server.rpc_asking import RpcPeer, end_of, rpc_address
+from keyplan.server.rpc_asking import RpcPeer, end_of
 from keyplan.server.rpc_tls import rpc_tls
 
 __all__ = ["listening"]
@@ -44,9 +44,7 @@ _PING_SECONDS_MIN: Final = 1
 _DEAD_SECONDS: Final = 60
 """After how long a client is asked whether it is there that says nothing."""
 
-_TOO_MANY: Final = (
-    "keyplan: as many calls are under way as one address, or all, may have (--connections-per-address): end some"
-)
+_TOO_MANY: Final = "as many calls are under way as one address, or all, may have (--connections-per-address): end some"
 
 _TEXT_MAX: Final = 1_000
 """Characters of a status's text. Why: it travels in a header, and clients refuse long ones."""
@@ -74,7 +72,7 @@ async def listening(
     own = _Own("http" if credentials is None else "https", host)
     slots = asyncio.Semaphore(_READS_MAX)
     server = grpc.aio.server(
-        handlers=[_Handlers(asgi, routes, terms.bounds, own, slots)],
+        handlers=[_Handlers(asgi, routes, terms.connections, own, slots)],
         options=_options(terms.bounds),
         maximum_concurrent_rpcs=terms.bounds.connections_of_all,
     )
@@ -123,6 +121,7 @@ def _options(bounds: EdgeBounds) -> list[tuple[str, int]]:
         ("grpc.max_concurrent_streams", _CALLS_OF_CONNECTION_MAX),
         ("grpc.max_metadata_size", HEADER_BYTES_MAX),
         ("grpc.absolute_max_metadata_size", HEADER_BYTES_MAX),
+        # Trap: gRPC bounds none of one address, and closes idle ones without a word, under calls that are on their way.
         ("grpc.max_allowed_incoming_connections", bounds.connections_of_all),
         ("grpc.server_handshake_timeout_ms", round(bounds.head_seconds_max * 1_000)),
         ("grpc.http2.min_ping_interval_without_data_ms", _PING_SECONDS_MIN * 1_000),
@@ -152,16 +151,15 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # Why: it ta
         self,
         asgi: ASGIApp,
         routes: Mapping[str, RpcRoute],
-        bounds: EdgeBounds,
+        calls: Connections,
         own: _Own,
         slots: asyncio.Semaphore,
     ) -> None:
         self._asgi = asgi
-        self._bounds = bounds
+        # Why counted as connections: over HTTP/1.1 each call that is under way is one.
+        self._calls = calls
         self._own = own
         self._slots = slots
-        # Why the numbers of connections: over HTTP/1.1 each call that is under way is one.
-        self._places = Places(bounds.connections_of_all, bounds.of_one_address)
         self._known = {path: _handler(self._answering(path, route)) for path, route in routes.items()}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes] | None":
@@ -169,28 +167,35 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # Why: it ta
 
     def _answering(self, path: str, route: RpcRoute) -> "_Answer":
         async def answer(_messages: Any, context: Any) -> None:
-            address = place_of(rpc_address(context))
-            if self._places.take(address) is not None:
-                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _TOO_MANY)
+            call = _Call(context, self._calls.bounds, self._slots, takes_stream=route.takes_stream)
+            client = end_of(context)
+            ends: Scope = {"client": client, "server": self._own.at(client)}
+            peer = RpcPeer(context, (client, ends["server"]), call.cut)
+            place = self._calls.place_of(ends, peer)
             try:
-                await answer_in_its_place(context)
+                if self._calls.enter(place):
+                    await answer_in_its_place(call, ends, peer)
+                else:
+                    self._refuse(call, ends)
+                await call.finish()
             finally:
-                self._places.leave(address)
+                self._calls.leave(place)
 
-        async def answer_in_its_place(context: Any) -> None:
-            call = _Call(context, self._bounds, self._slots, takes_stream=route.takes_stream)
+        async def answer_in_its_place(call: "_Call", ends: Scope, peer: Peer) -> None:
             try:
-                await self._asgi(self._scope(path, call), call.receive, call.send)
+                await self._asgi(self._scope(path, call, ends, peer), call.receive, call.send)
             except Exception:  # noqa: BLE001  # Why: the outermost place. The gate has logged it, and sends it on.
                 call.fail(GrpcStatus.INTERNAL, "the server failed; its log says more")
-            await call.finish()
 
         return answer
 
-    def _scope(self, path: str, call: "_Call") -> Scope:
-        context = call.context
-        client = end_of(context)
-        own = self._own.at(client)
+    def _refuse(self, call: "_Call", ends: Scope) -> None:
+        call.fail(GrpcStatus.RESOURCE_EXHAUSTED, f"keyplan: {_TOO_MANY}")
+        address = address_of(ends)
+        facts = {"status": 429, "client": address, "reason": "too_many_connections", "why": _TOO_MANY}
+        self._calls.refusals.tell(address, "too_many_connections", facts)
+
+    def _scope(self, path: str, call: "_Call", ends: Scope, peer: Peer) -> Scope:
         scope: Scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.4"},
@@ -201,12 +206,11 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # Why: it ta
             "raw_path": path.encode(),
             "root_path": "",
             "query_string": b"",
-            "headers": _headers(context),
-            "client": client,
-            "server": own,
+            "headers": _headers(call.context),
+            **ends,
             RPC_CALL: call,
         }
-        set_peer(scope, RpcPeer(context, (client, own), call.cut))
+        set_peer(scope, peer)
         set_whole(scope)
         return scope
 

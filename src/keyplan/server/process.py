@@ -96,6 +96,7 @@ def serve(options: ServerOptions, *, on_listening: Callable[[Sequence[str]], obj
             secrets=options.secrets,
             layout_check=options.layout_check,
         )
+        options = replace(options, bounds=options.bounds.shared_by(1 + application.rpc_listeners))
         config = uvicorn_config(application, options)
         before = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_SECONDS)
@@ -240,7 +241,7 @@ async def _run(
 
 def _rpc_terms(application: Application, options: ServerOptions) -> RpcTerms:
     return RpcTerms(
-        options.bounds,
+        Connections(options.bounds, options.access.proxies, application.refusals),
         application.closing,
         allow_remote=options.access.has_callers,
         grace_seconds=options.grace_seconds,

@@ -23,6 +23,7 @@ from keyplan.errors import InvalidInputError
 from keyplan.grpc_status import GrpcStatus
 from keyplan.server.bounds import EdgeBounds
 from keyplan.server.closing import Closing
+from keyplan.server.connections import Connections
 
 __all__ = [
     "RPC_CALL",
@@ -186,15 +187,20 @@ def _told(status: GrpcStatus, message: str) -> list[tuple[bytes, bytes]]:
 
 
 class RpcTerms(NamedTuple):
-    """The terms on which a server listens: those of its HTTP."""
+    """The terms on which a server listens: those of its HTTP. `connections` counts its calls, and has the bounds."""
 
-    bounds: EdgeBounds
+    connections: Connections
     closing: Closing
     allow_remote: bool = False
     grace_seconds: float = 15.0
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     tls_client_authority: Path | None = None
+
+    @property
+    def bounds(self) -> EdgeBounds:
+        """What the server takes."""
+        return self.connections.bounds
 
 
 RpcListening = Callable[[RpcPlace, Mapping[str, RpcRoute], ASGIApp, RpcTerms], AbstractAsyncContextManager[str]]

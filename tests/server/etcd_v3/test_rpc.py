@@ -4,6 +4,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +15,18 @@ import pytest
 from keyplan.engine import ALL_KEYS, Commit, Engine, KeyAbsent, MemoryEngine, Put, open_engine
 from keyplan.errors import CommitConflictError, InvalidInputError
 from keyplan.protobuf import ETCD
-from keyplan.server import Access, Application, EdgeBounds, PolicyAccess, Role, RpcTerms, Token, etcd_v3
+from keyplan.server import (
+    Access,
+    Application,
+    EdgeBounds,
+    PolicyAccess,
+    Role,
+    RpcTerms,
+    Token,
+    TrustedProxies,
+    etcd_v3,
+)
+from keyplan.server.connections import Connections
 from tests.server.etcd_v3.json_client import JsonClient, b64
 from tests.server.etcd_v3.rpc_client import RpcClient, RpcWatch
 from tests.servers.authority import Authority
@@ -183,7 +195,8 @@ def listen(engine: Engine, address: str) -> None:
     application = Application.build(engine, {"etcd-v3": etcd_v3.build}, settings={"etcd-v3.grpc": address})
 
     async def briefly() -> None:
-        terms = RpcTerms(EdgeBounds(), application.closing)
+        calls = Connections(EdgeBounds(), TrustedProxies(), application.refusals)
+        terms = RpcTerms(calls, application.closing)
         async with application.running(), application.listening_for_rpcs(terms):
             pass
 
@@ -323,7 +336,7 @@ def test_a_caller_has_so_many_watches(engine: MemoryEngine) -> None:
         assert "canceled" not in watch.next()["result"]
 
 
-def test_an_address_has_so_many_calls_under_way(engine: MemoryEngine) -> None:
+def test_an_address_has_so_many_calls_under_way(engine: MemoryEngine, caplog: pytest.LogCaptureFixture) -> None:
     bounds = EdgeBounds(connections_max=8, connections_per_address_max=2)
     with GatewayServer(engine, settings=SPEAKS, bounds=bounds) as server, RpcClient(server.endpoint) as client:
         with (
@@ -333,8 +346,22 @@ def test_an_address_has_so_many_calls_under_way(engine: MemoryEngine) -> None:
             assert [one.next()["result"]["created"] for one in (first, second)] == [True, True]
             status, text = client.post("/v3/kv/range", {"key": b64("/a")})
             assert (status, "--connections-per-address" in text) == (Code.RESOURCE_EXHAUSTED, True)
+            assert "request refused" in caplog.messages
         while client.post("/v3/kv/range", {"key": b64("/a")})[0] is not Code.OK:
             pass
+
+
+def test_calls_through_a_trusted_proxy_are_not_those_of_one_address(engine: MemoryEngine) -> None:
+    """As over HTTP: many ask through each."""
+    access = replace(ACCESS, proxies=TrustedProxies.of_texts(["127.0.0.1"]))
+    bounds = EdgeBounds(connections_max=8, connections_per_address_max=1)
+    with (
+        GatewayServer(engine, settings=SPEAKS, access=access, bounds=bounds) as server,
+        RpcWatch(server.endpoint, {"key": b64("/a")}, token=TOKEN) as watch,
+        RpcClient(server.endpoint, token=TOKEN) as client,
+    ):
+        assert watch.next()["result"]["created"] is True
+        client.put("/a", "1")
 
 
 def test_a_stream_ends_when_the_server_stops(engine: MemoryEngine) -> None:
