@@ -38,10 +38,10 @@ RECORDED = {
         '{"results":[{"instance_id":"f1","node_id":"n1","status":"failed","description":"it advertises no REST API"}]}'
     ),
     "instances": (
-        '{"service_instances":[{"instance":"f1","plan_id":"p","port":33006,"replica_port":null,"leader":"n1","is_paused":false,"nodes":[{"name":"n1",'
+        '{"service_instances":[{"instance":"f1","plan_id":"p","port":33006,"replica_port":null,"leader":"n1","failsafe_leader":"","is_paused":false,"nodes":[{"name":"n1",'
         '"cell":"c1","cell_is_alive":true,"role":"master","state":"running","address":"10.244.21.8:32768",'
         '"lag_bytes":null,"report":"","timeline":null,"is_restart_pending":false}],"operation":"provision success",'
-        '"message":"","archive":null,"former":"","damaged":[],"version":""},{"instance":"lost","plan_id":"","port":33007,"replica_port":null,"leader":"","is_paused":false,"nodes":[],"operation":"",'
+        '"message":"","archive":null,"former":"","damaged":[],"version":""},{"instance":"lost","plan_id":"","port":33007,"replica_port":null,"leader":"","failsafe_leader":"","is_paused":false,"nodes":[],"operation":"",'
         '"message":"","archive":null,"former":"","damaged":[],"version":""}]}'
     ),
     "instance": (

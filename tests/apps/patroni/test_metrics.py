@@ -83,7 +83,9 @@ def test_figures_tell_clusters_operations_ports_and_routers() -> None:
         broker.events.put(EventKey("f2", 1_000_000_000, "x"), Event(kind="leader-changed"))
         broker.events.put(EventKey("f2", 1_500_000_000, "y"), Event(kind="leader-lost"))
         broker.routers.put("r1", RouterReport(by="haproxy", ports=3, leading=1, pending=1, switches=4), lease=lease)
-        broker.routers.put("r2", RouterReport(by="haproxy", ports=3, leading=2, switches=1), lease=lease)
+        broker.routers.put(
+            "r2", RouterReport(ports=3, leading=2, switches=1, failsafe={"f1": "n1", "f3": "n1"}), lease=lease
+        )
         archive = Archive(stanza="f1-ab", policy=BackupPolicy(repository=Repository(folder="/srv")))
         tried = {"w": Verification(verified_at=80.0), "x": Verification(verified_at=110.0, problem="it is torn")}
         for instance, made in (("f1", [backup("w", 70.0), backup("x", 100.0)]), ("f2", [])):
@@ -97,9 +99,9 @@ def test_figures_tell_clusters_operations_ports_and_routers() -> None:
         assert {name.removeprefix(prefix): value for name, value in told(store).items()} == {
             "store_readable": 1,
             "clusters": 3,
-            "clusters_without_leader": 2,
-            'members{state="running"}': 2,
-            'members{state="other"}': 1,
+            "clusters_without_leader": 1,
+            "clusters_in_failsafe_mode": 1,
+            **{f'members{{state="{state}"}}': count for state, count in (("running", 2), ("other", 1))},
             "nodes_on_dead_cells": 1,
             "replication_lag_bytes_max": 120,
             'operations_in_progress{kind="provision"}': 0,
@@ -108,9 +110,7 @@ def test_figures_tell_clusters_operations_ports_and_routers() -> None:
             **{f'operations_in_progress{{kind="{kind}"}}': 0 for kind in (*ActionKind, *OTHERS)},
             "instances_with_failed_operation": 1,
             "clusters_without_own_figures": 0,
-            'cluster_has_leader{cluster="f1"}': 1,
-            'cluster_has_leader{cluster="f2"}': 0,
-            'cluster_has_leader{cluster="f3"}': 0,
+            **{f'cluster_has_leader{{cluster="{name}"}}': led for name, led in (("f1", 1), ("f2", 0), ("f3", 1))},
             'cluster_timeline{cluster="f1"}': 7,
             'cluster_last_backup_timestamp_seconds{cluster="f1"}': 100,
             'cluster_last_verified_backup_timestamp_seconds{cluster="f1"}': 70,

@@ -136,7 +136,8 @@ def test_an_answer_of_before_says_nothing_of_who_holds_the_key_now() -> None:
     asked: list[Leader] = []
     answers, begun = Event(), Event()
 
-    def ask(leader: Leader) -> bool:
+    def ask(_instance: str, candidate: Candidate) -> bool:
+        leader = candidate.leader
         asked.append(leader)
         begun.set()
         return leader.port == 2 or answers.wait(30)

@@ -1,22 +1,31 @@
 """A leader that leads on in failsafe mode, without its leader key: its port leads there for as long as it says so."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from keyplan import Secret
-from keyplan.apps.patroni import Broker, Member, MemberKey
+from keyplan.apps.patroni import Broker, InstanceState, Member, MemberKey
+from keyplan.apps.patroni.clusters import clusters, role_of
+from keyplan.apps.patroni.diagnosis import FaultKind, diagnose
+from keyplan.apps.patroni.layout import OUTSIDE, NodeKey
 from keyplan.apps.patroni.router_agent import Router
 from keyplan.apps.patroni.router_checks import is_failsafe_primary
-from keyplan.apps.patroni.router_routes import Leader
+from keyplan.apps.patroni.router_routes import Candidate, Leader
+from keyplan.apps.patroni.top_view import lines_of
 from keyplan.store import Lease, Store, open_store
 from tests.apps.patroni.test_router_agent import Board
 from tests.apps.patroni.test_router_checks import Answering
 from tests.servers.patroni import until
 
 ORDINARY = b'HTTP/1.0 200 OK\r\n\r\n{"state": "running", "role": "primary"}'
-FAILSAFE = b'HTTP/1.0 200 OK\r\n\r\n{"role": "primary", "failsafe_mode_is_active": true}'
-DEMOTED = b'HTTP/1.0 503 Service Unavailable\r\n\r\n{"role": "replica", "failsafe_mode_is_active": true}'
+SELF = b'"patroni": {"version": "4.1.5", "scope": "f1", "name": "n1"}'
+FAILSAFE = b'HTTP/1.0 200 OK\r\n\r\n{"role": "primary", "failsafe_mode_is_active": true, ' + SELF + b"}"
+UNNAMED = FAILSAFE.replace(b', "name": "n1"', b"")
+"""As Patroni before 3.2 says it."""
+DEMOTED = b'HTTP/1.0 503 Service Unavailable\r\n\r\n{"role": "replica", "failsafe_mode_is_active": true, ' + SELF + b"}"
 
 
 @pytest.fixture
@@ -42,20 +51,37 @@ def lease(store: Store) -> Iterator[Lease]:
     ("answer", "says"),
     [
         (FAILSAFE, True),
+        (UNNAMED, True),
+        (FAILSAFE.replace(b"f1", b"f2"), False),
+        (FAILSAFE.replace(b"n1", b"n2"), False),
+        (FAILSAFE.replace(b", " + SELF, b""), False),
         (ORDINARY, False),
         (DEMOTED, False),
         (b"HTTP/1.0 200 OK\r\n\r\n", False),
-        (b'HTTP/1.0 200 OK\r\n\r\n{"failsafe_mode_is_active": "no"}', False),
+        (FAILSAFE.replace(b"true", b'"no"'), False),
         (b"HTTP/1.0 200 OK\r\n\r\n" + b"[" * 60_000, False),
         (b"", False),
     ],
-    ids=["failsafe", "with its store", "demoted", "no body", "no truth", "no end", "nothing"],
+    ids=[
+        "failsafe",
+        "no name",
+        "another cluster",
+        "another member",
+        "nobody",
+        "with its store",
+        "demoted",
+        "no body",
+        "no truth",
+        "no end",
+        "nothing",
+    ],
 )
 def test_a_member_leads_on_where_it_takes_writes_in_failsafe_mode(
     member: Answering, answer: bytes, *, says: bool
 ) -> None:
     member.pieces = (answer,)
-    assert is_failsafe_primary(Leader("127.0.0.1", 5432, member.address)) is says
+    asked = Candidate("n1", Leader("127.0.0.1", 5432, member.address))
+    assert is_failsafe_primary("f1", asked) is says
 
 
 def lead(store: Store, lease: Lease, api: str) -> Broker:
@@ -77,9 +103,9 @@ def lose_all(broker: Broker) -> None:
     broker.members.delete(MemberKey("f1", "n2"))
 
 
-def begin(store: Store, lease: Lease, member: Answering) -> tuple[Broker, Board, Router]:
+def begin(store: Store, lease: Lease, member: Answering, **given: Any) -> tuple[Broker, Board, Router]:
     broker, board = lead(store, lease, member.address), Board()
-    router = Router(store, board)
+    router = Router(store, board, **given)
 
     def is_led() -> bool:
         router.step()
@@ -134,4 +160,57 @@ def test_another_leader_ends_failsafe_mode_also_before_its_record_is_there(
     broker.leaders.put("f1", "n2", lease=lease)
     router.step()
     assert [route.leader for route in board.routes] == [None]
+    router.close()
+
+
+def test_a_router_that_begins_meanwhile_asks_whom_the_one_before_would_have_asked(
+    store: Store, lease: Lease, member: Answering, tmp_path: Path
+) -> None:
+    file = tmp_path / "last-leaders.json"
+    broker, board, router = begin(store, lease, member, last_leaders=file)
+    router.close()
+    assert "postgres://" not in file.read_text()
+    lose_all(broker)
+    member.pieces = (FAILSAFE,)
+    wanted, board = board.routes, Board()
+    router = Router(store, board, last_leaders=file)
+
+    def is_led() -> bool:
+        router.step()
+        return board.routes == wanted
+
+    until(is_led, 10, lambda: str(board.routes))
+    router.close()
+    # What it says is no evidence: another cluster may be at that address by now.
+    member.pieces = (FAILSAFE.replace(b"f1", b"f2"),)
+    router = Router(store, board, last_leaders=file)
+    router.step()
+    assert [route.leader for route in board.routes] == [None]
+    router.close()
+    file.write_text("[" * 100_000)
+    router = Router(store, board, last_leaders=file)
+    router.step()
+    router.close()
+
+
+def test_who_leads_in_failsafe_mode_is_told_in_place_of_nobody(store: Store, lease: Lease, member: Answering) -> None:
+    broker, _, router = begin(store, lease, member, name="r1")
+    broker.instances.put("f1", InstanceState())
+    broker.configurations.put("f1", {"failsafe_mode": True})
+    for node in ("n1", "n2"):
+        broker.nodes.put(NodeKey("f1", node), OUTSIDE)
+    member.pieces = (FAILSAFE,)
+    lose_all(broker)
+    router.step()
+    (view,) = clusters(broker)
+    assert (view.leader, view.failsafe_leader) == ("", "n1")
+    assert [role_of(view, node) for node in view.nodes] == ["leader in failsafe mode", ""]
+    title, *lines = (line.text for line in lines_of([view], now=0.0))
+    assert title.endswith("1 cluster  1 in failsafe mode")
+    assert "n1 leads in failsafe mode, without its store" in "\n".join(lines)
+    faults = {fault.kind: fault.text for fault in diagnose(store)}
+    assert "n1 leads on in failsafe mode" in faults[FaultKind.NO_LEADER]
+    broker.leaders.put("f1", "n2", lease=lease)
+    (view,) = clusters(broker)
+    assert (view.leader, view.failsafe_leader) == ("n2", "")
     router.close()

@@ -28,6 +28,7 @@ def cluster(name: str, *nodes: NodeView, **given: object) -> ClusterView:
         "port": 33000,
         "replica_port": 34000,
         "leader": "n1",
+        "failsafe_leader": "",
         "is_paused": False,
         "operation": "provision success",
         "message": "done",

@@ -163,7 +163,8 @@ def router(
         by = "forwarding" if program is None else "haproxy"
         name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         allocator = None if only_ordered else PortAllocator(opened, public)
-        following = Router(opened, switchboard, name=name, by=by, ports=allocator)
+        last = None if program is None else data.absolute() / "last-leaders.json"
+        following = Router(opened, switchboard, name=name, by=by, ports=allocator, last_leaders=last)
         try:
             print_text(f"router by {'this process' if program is None else program}")
             sys.stdout.flush()

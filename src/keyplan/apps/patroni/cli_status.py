@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from keyplan.apps.patroni.clusters import ClusterView, clusters
+from keyplan.apps.patroni.clusters import ClusterView, clusters, role_of
 from keyplan.apps.patroni.layout import Broker
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_grid, print_hint, print_json, store_of_option
 from keyplan.store import Store
@@ -43,7 +43,7 @@ def _rows(views: list[ClusterView]) -> list[list[str]]:
     for view in views:
         head, version = [view.instance, str(view.port or ""), view.operation], view.version
         for node in view.nodes:
-            role = "leader" if node.name == view.leader else node.role
+            role = role_of(view, node)
             cell = node.cell if node.cell_is_alive or not node.cell else f"{node.cell} (dead)"
             lag = "" if node.lag_bytes is None else str(node.lag_bytes)
             rows.append([*head, node.name, cell, role, node.state or node.report, node.address, lag, version])

@@ -31,11 +31,13 @@ __all__ = [
     "cell_loads",
     "cells_away",
     "clusters",
+    "failsafe_leaders",
     "is_failsafe",
     "leader_of",
     "member_of",
     "members_astray",
     "outside_nodes",
+    "role_of",
     "staying_outside",
 ]
 
@@ -187,6 +189,9 @@ class ClusterView(Struct, frozen=True):
     port: int | None
     replica_port: int | None
     leader: str
+    failsafe_leader: Annotated[
+        str, Schema("Who leads it on in failsafe mode, without the leader key, as a router says; else empty.")
+    ]
     is_paused: bool
     nodes: list[NodeView]
     operation: str
@@ -206,11 +211,25 @@ def clusters(broker: Broker, *, after: str = "") -> Iterator[ClusterView]:
     """
     names = {*broker.instances.keys(), *broker.allocations.keys(), *(key.cluster for key in broker.members.keys())}  # noqa: SIM118
     alive = set(broker.cells.keys())
+    failsafe = failsafe_leaders(broker)
     for name in sorted(name for name in names if name > after):
-        yield _cluster(broker, name, alive)
+        yield _cluster(broker, name, alive, failsafe)
 
 
-def _cluster(broker: Broker, instance: str, alive: set[str]) -> ClusterView:
+def role_of(view: ClusterView, node: NodeView) -> str:
+    """Return the role of a node in words."""
+    if node.name == view.leader:
+        return "leader"
+    return "leader in failsafe mode" if node.name == view.failsafe_leader else node.role
+
+
+def failsafe_leaders(broker: Broker) -> dict[str, str]:
+    """Return who leads on in failsafe mode, by cluster, as living routers say. Whoever holds a leader key leads alone."""
+    told = {name: leader for _, report in readable(broker.routers.rows()) for name, leader in report.failsafe.items()}
+    return {name: leader for name, leader in told.items() if not broker.leaders.exists(name)}
+
+
+def _cluster(broker: Broker, instance: str, alive: set[str], failsafe: Mapping[str, str]) -> ClusterView:
     damaged: list[str] = []
 
     def note(key: object, error: CorruptionError) -> None:
@@ -234,6 +253,7 @@ def _cluster(broker: Broker, instance: str, alive: set[str]) -> ClusterView:
         readable_of(broker.allocations, instance, note),
         readable_of(broker.replica_ports, instance, note),
         leader,
+        failsafe.get(instance, ""),
         is_on((readable_of(broker.configurations, instance, note) or {}).get("pause")),
         nodes,
         f"{operation.kind} {operation.status}".strip(),

@@ -15,6 +15,7 @@ from keyplan.apps.patroni.clusters import (
     Advertised,
     advertised_addresses,
     belonging_of,
+    failsafe_leaders,
     is_failsafe,
     member_of,
     members_astray,
@@ -318,6 +319,11 @@ def _clusters(broker: Broker) -> Iterator[Fault]:
 
 
 def _leaderless(broker: Broker, instance: str) -> str:
+    if leader := failsafe_leaders(broker).get(instance):
+        return (
+            f"nobody holds its leader key, and {leader} leads on in failsafe mode while all its members answer; look whether "
+            "the gateway is there"
+        )
     if not is_failsafe(broker, instance):
         return "nobody leads the cluster"
     return (

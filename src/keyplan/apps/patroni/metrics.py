@@ -117,8 +117,12 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 def _of_clusters(views: list[ClusterView]) -> Iterator[Metric]:
     yield _gauge("clusters", "Clusters, those that others made included.", len(views))
-    leaderless = sum(not view.leader for view in views)
+    leaderless = sum(not (view.leader or view.failsafe_leader) for view in views)
     yield _gauge("clusters_without_leader", "Clusters that nobody leads now.", leaderless)
+    failsafe = sum(bool(view.failsafe_leader) for view in views)
+    yield _gauge(
+        "clusters_in_failsafe_mode", "Clusters that are led on without a leader key, as routers say.", failsafe
+    )
     nodes = [node for view in views for node in view.nodes]
     members = GaugeMetricFamily("keyplan_patroni_members", "Members by whether PostgreSQL runs.", labels=("state",))
     running = sum(node.state in RUNNING for node in nodes)
@@ -140,7 +144,7 @@ def _of_each_cluster(broker: Broker, views: list[ClusterView]) -> Iterator[Metri
     event = _own("cluster_last_event_timestamp_seconds", "When the newest event of the cluster was noted.")
     lag = _own("member_lag_bytes", "How far a member is behind its leader.", "member")
     for view in views[:OWN_FIGURES_MAX]:
-        has_leader.add_metric((view.instance,), float(bool(view.leader)))
+        has_leader.add_metric((view.instance,), float(bool(view.leader or view.failsafe_leader)))
         for key in broker.events.keys(view.instance, limit=1, reverse=True):
             event.add_metric((view.instance,), key.at / 1e9)
         # Why bounded: whoever has the cluster's token writes as many members as they like.

@@ -428,7 +428,8 @@ class RouterReport(Struct, kw_only=True):
 
     `ports` are those that it listens at; `leading` of them lead to a leader; `pending` leaders do not take writes yet.
     `switches` counts how often a port was led elsewhere since the router began. `gives` are the ports that it gives to
-    clusters which nobody ordered, as FIRST-LAST; empty: none.
+    clusters which nobody ordered, as FIRST-LAST; empty: none. `failsafe` has the clusters that are led in failsafe mode, and
+    that nobody holds the leader key of, with who leads each.
     """
 
     by: str = ""
@@ -437,6 +438,7 @@ class RouterReport(Struct, kw_only=True):
     pending: int = 0
     switches: int = 0
     gives: str = ""
+    failsafe: dict[str, str] = {}
 
 
 class Claim(Struct, kw_only=True):

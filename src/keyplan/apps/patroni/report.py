@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
-from keyplan.apps.patroni.clusters import RUNNING, ClusterView, NodeView, clusters
+from keyplan.apps.patroni.clusters import RUNNING, ClusterView, NodeView, clusters, role_of
 from keyplan.apps.patroni.events import newest_events
 from keyplan.apps.patroni.layout import BindingKey, Broker, MemberKey
 from keyplan.apps.patroni.logins import logins_made_at
@@ -62,7 +62,8 @@ def _facts(broker: Broker, view: ClusterView, now: float) -> Iterator[ReportFact
     if view.leader:
         yield ReportFact("leader", ReportCell(view.leader, record=("leaders", view.instance)))
     else:
-        yield ReportFact("leader", ReportCell("nobody", is_bad=True))
+        text = f"{view.failsafe_leader}, in failsafe mode" if view.failsafe_leader else "nobody"
+        yield ReportFact("leader", ReportCell(text, is_bad=True))
     yield ReportFact(
         "port", ReportCell(str(view.port or "none"), record=("allocations", view.instance) if view.port else None)
     )
@@ -122,7 +123,7 @@ def _member(view: ClusterView, node: NodeView) -> tuple[ReportCell, ...]:
     state = node.state or node.report or "is not there"
     return (
         ReportCell(node.name, record=("members", MemberKey(view.instance, node.name)) if node.role else None),
-        ReportCell("leader" if node.name == view.leader else node.role),
+        ReportCell(role_of(view, node)),
         ReportCell(f"{state}, restart pending" if node.is_restart_pending else state, is_bad=node.state not in RUNNING),
         ReportCell("" if node.timeline is None else str(node.timeline)),
         ReportCell("" if node.lag_bytes is None else f"{node.lag_bytes:,} bytes"),

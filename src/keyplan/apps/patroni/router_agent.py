@@ -8,6 +8,7 @@ where they led.
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from threading import Event
 from typing import Any, Final, Protocol
 
@@ -66,10 +67,12 @@ class Router:
         name: str = "",
         by: str = "",
         ports: PortAllocator | None = None,
+        last_leaders: Path | None = None,
     ) -> None:
         """`name` is the router's, unique in the store; without one it tells nobody of itself. `by` is what carries.
 
-        `ports` gives clusters a port that nobody ordered here; without it they have none.
+        `ports` gives clusters a port that nobody ordered here; without it they have none. `last_leaders` is a file that
+        tells the next router whom to ask for failsafe mode.
         """
         self._store = store
         self._ports = ports
@@ -88,7 +91,7 @@ class Router:
         self._watches: list[tuple[Changes[Any, Any], dict[Any, Any]]] = []
         self._confirmed: dict[str, Candidate] = {}
         self._checks = PrimaryChecks()
-        self._failsafe = FailsafeLeaders()
+        self._failsafe = FailsafeLeaders(last_leaders)
         self._pending = 0
         self._applied: tuple[Route, ...] | None = None
 
@@ -148,7 +151,7 @@ class Router:
             return
         report = self._report
         report.ports, report.leading = len(wanted), sum(route.leader is not None for route in wanted)
-        report.pending = self._pending
+        report.pending, report.failsafe = self._pending, self._failsafe.leaders
         if self._lease is None or self._lease.is_over:
             self._lease, self._reported = self._store.lease(_LEASE_SECONDS), None
         if report != self._reported:

@@ -28,10 +28,10 @@ _YES: Final = re.compile(rb"HTTP/1\.[01] 200\b")
 
 
 class PrimaryChecks:
-    """Questions that are under way. `ask` tells whether a member takes writes."""
+    """Questions that are under way. `ask` tells whether an instance's candidate takes writes."""
 
-    def __init__(self, ask: Callable[[Leader], bool] | None = None) -> None:
-        self._ask = ask or is_primary
+    def __init__(self, ask: Callable[[str, Candidate], bool] | None = None) -> None:
+        self._ask = ask or _is_primary
         self._asked: dict[str, tuple[Candidate, Future[bool]]] = {}
         self._silent: dict[str, Candidate] = {}
         self._executor = ThreadPoolExecutor(_PARALLEL, thread_name_prefix="router-ask")
@@ -45,7 +45,7 @@ class PrimaryChecks:
         fresh: list[Future[bool]] = []
         for instance, candidate in wanted.items():
             if instance not in self._asked:
-                begun = self._executor.submit(self._ask, candidate.leader)
+                begun = self._executor.submit(self._ask, instance, candidate)
                 self._asked[instance] = candidate, begun
                 if self._silent.get(instance) != candidate:
                     fresh.append(begun)
@@ -73,7 +73,14 @@ class PrimaryChecks:
         self._silent = {name: candidate for name, candidate in self._silent.items() if wanted.get(name) == candidate}
 
 
+class _Patroni(msgspec.Struct):
+    scope: str
+    name: str | None = None
+    """Patroni says it from 3.2 on."""
+
+
 class _Failsafe(msgspec.Struct):
+    patroni: _Patroni
     failsafe_mode_is_active: bool = False
 
 
@@ -82,13 +89,24 @@ def is_primary(leader: Leader) -> bool:
     return _YES.match(_said(leader, b"OPTIONS", until=b"\n", bytes_max=_LINE_BYTES_MAX)) is not None
 
 
-def is_failsafe_primary(leader: Leader) -> bool:
-    """Whether it says that it takes writes in failsafe mode: without its store, and by the consent of all members."""
-    head, _, body = _said(leader, b"GET", until=b"", bytes_max=_ANSWER_BYTES_MAX).partition(b"\r\n\r\n")
+def _is_primary(_instance: str, candidate: Candidate) -> bool:
+    return is_primary(candidate.leader)
+
+
+def is_failsafe_primary(instance: str, candidate: Candidate) -> bool:
+    """Whether it says that it takes writes in failsafe mode: without its store, and by the consent of all members.
+
+    Why who it is, too: no key says that its address is still this member's, and another cluster may lead on there.
+    """
+    head, _, body = _said(candidate.leader, b"GET", until=b"", bytes_max=_ANSWER_BYTES_MAX).partition(b"\r\n\r\n")
+    if _YES.match(head) is None:
+        return False
     try:
-        return _YES.match(head) is not None and msgspec.json.decode(body, type=_Failsafe).failsafe_mode_is_active
+        said = msgspec.json.decode(body, type=_Failsafe)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return False
+    is_it = said.patroni.scope == instance and said.patroni.name in {None, candidate.member}
+    return is_it and said.failsafe_mode_is_active
 
 
 def _said(leader: Leader, method: bytes, *, until: bytes, bytes_max: int) -> bytes:

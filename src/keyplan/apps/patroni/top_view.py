@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from keyplan.apps.patroni.clusters import RUNNING, ClusterView, NodeView
+from keyplan.apps.patroni.clusters import RUNNING, ClusterView, NodeView, role_of
 from keyplan.cli import printable
 
 __all__ = ["Line", "lines_of"]
@@ -55,10 +55,12 @@ def lines_of(views: Sequence[ClusterView], *, now: float, width: int = 0, height
 def _title(views: Sequence[ClusterView], now: float) -> str:
     at = datetime.fromtimestamp(now, UTC).strftime("%H:%M:%SZ")
     count = len(views)
-    leaderless = sum(not view.leader for view in views)
+    failsafe = sum(bool(view.failsafe_leader) for view in views)
+    leaderless = sum(not view.leader for view in views) - failsafe
     under_way = sum(view.operation.endswith("in-progress") for view in views)
     parts = [at, f"{count} cluster{'s' * (count != 1)}"]
     parts += [f"{leaderless} without leader"] * bool(leaderless)
+    parts += [f"{failsafe} in failsafe mode"] * bool(failsafe)
     parts += [f"{under_way} operation{'s' * (under_way != 1)} under way"] * bool(under_way)
     return "  ".join(parts)
 
@@ -66,7 +68,10 @@ def _title(views: Sequence[ClusterView], now: float) -> str:
 def _cluster_line(view: ClusterView) -> Line:
     parts = [view.instance, f"port {view.port}" if view.port else "no port"]
     parts += [f"reads {view.replica_port}"] * bool(view.replica_port)
-    parts.append(f"leader {view.leader}" if view.leader else "no leader")
+    if view.failsafe_leader:
+        parts.append(f"{view.failsafe_leader} leads in failsafe mode, without its store")
+    else:
+        parts.append(f"leader {view.leader}" if view.leader else "no leader")
     parts += [f"PostgreSQL {view.version}"] * bool(view.version)
     parts += ["paused"] * view.is_paused
     if view.operation.endswith("failed"):
@@ -78,7 +83,7 @@ def _row(view: ClusterView, node: NodeView) -> tuple[str, ...]:
     state = node.state or node.report or "-"
     cells = (
         node.name,
-        "leader" if node.name == view.leader else node.role or "-",
+        role_of(view, node) or "-",
         f"{state}, restart pending" if node.is_restart_pending else state,
         "-" if node.timeline is None else str(node.timeline),
         "-" if node.lag_bytes is None else _amount(node.lag_bytes),

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Final, Literal, NamedTuple
 
 from tests.apps.patroni.campaign.hosts import CENTRE, Host
@@ -74,6 +74,13 @@ def _lose_machine(site: Site, node: Node, _draw: random.Random) -> Iterator[None
 @contextmanager
 def _kill_store(site: Site, _node: Node, _draw: random.Random) -> Iterator[None]:
     with _killed(site.parts["store"]):
+        yield
+
+
+@contextmanager
+def _kill_store_without_replica(site: Site, node: Node, draw: random.Random) -> Iterator[None]:
+    """The leader cannot ask all members whether it may lead on, and must give up."""
+    with _cut_from_others(site, node, draw), _kill_store(site, node, draw):
         yield
 
 
@@ -157,6 +164,23 @@ def _others(site: Site, host: Host) -> list[str]:
 
 
 @contextmanager
+def _cut_all_from_store(site: Site, _node: Node, _draw: random.Random) -> Iterator[None]:
+    """Broker and router still reach it, and see all leases end."""
+    with ExitStack() as cut:
+        for host in site.hosts:
+            cut.enter_context(host.cut_from([CENTRE], site.store_ports))
+        yield
+
+
+@contextmanager
+def _cut_from_store_and_replica(site: Site, node: Node, draw: random.Random) -> Iterator[None]:
+    """One replica sees the store and not the leader, and comes to lead: the leader must have given up before."""
+    others = [each for each in site.hosts if each is not node.host]
+    with _cut_from_store(site, node, draw), draw.choice(others).cut_from([node.host.address]):
+        yield
+
+
+@contextmanager
 def _cut_from_others(site: Site, node: Node, _draw: random.Random) -> Iterator[None]:
     """Clients and the store still reach it."""
     with node.host.cut_from(_others(site, node.host)):
@@ -209,6 +233,8 @@ FAULTS: Final = (
     Fault("replicas fall behind, lose the machine", "leader", LONGER_THAN_TTL, _lose_behind),
     Fault("replicas fall too far behind, lose the machine", "leader", LONGER_THAN_TTL, _lose_too_far_behind),
     Fault("kill the store", "centre", 3, _kill_store),
+    Fault("lose the store for longer than the TTL", "centre", LONGER_THAN_TTL, _kill_store),
+    Fault("lose the store, cut from the other nodes", "replica", LONGER_THAN_TTL, _kill_store_without_replica),
     Fault("kill the broker", "centre", 2, _kill_broker),
     Fault("kill the router", "centre", 3, _kill_router),
     Fault("kill the store, lose the machine", "leader", LONGER_THAN_TTL, _kill_store_and_leader),
@@ -221,6 +247,8 @@ FAULTS: Final = (
     Fault("no network", "leader", LONGER_THAN_TTL, _unplug),
     Fault("no network", "replica", LONGER_THAN_TTL, _unplug),
     Fault("cut from the store", "leader", LONGER_THAN_TTL, _cut_from_store),
+    Fault("cut all nodes from the store", "centre", LONGER_THAN_TTL, _cut_all_from_store),
+    Fault("cut from the store and a replica", "leader", LONGER_THAN_TTL, _cut_from_store_and_replica),
     Fault("cut from the other nodes", "leader", LONGER_THAN_TTL, _cut_from_others),
     Fault("clock set wrongly", "leader", LONGER_THAN_TTL, _set_clock),
     Fault("clock set wrongly", "replica", LONGER_THAN_TTL, _set_clock),
