@@ -1,12 +1,13 @@
-"""The JSON gateway of etcd v3, as two tenants, a cell and an auditor: what one has, no other one reaches."""
+"""The gateway of etcd v3, over JSON and gRPC, as two tenants, a cell and an auditor: what one has, no other one reaches."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol, Self
 
+import grpc
 import pytest
 
 from keyplan.engine import ALL_KEYS, Commit, Engine, Put, open_engine
@@ -15,9 +16,11 @@ from keyplan.server import PolicyAccess
 from keyplan.testing.engine_suite import eventually
 from tests.keyspace.stores import swept
 from tests.server.etcd_v3.json_client import JsonClient, WatchLines, b64
+from tests.server.etcd_v3.rpc_client import RpcClient, RpcWatch
 from tests.servers.gateways import GatewayServer
 
 DENIED: Final = (403, "etcdserver: permission denied")
+STATUSES: Final = {grpc.StatusCode.OK: 200, grpc.StatusCode.PERMISSION_DENIED: 403, grpc.StatusCode.NOT_FOUND: 404}
 NAMES: Final = ("ada", "shop", "bank", "cell", "reader", "auditor", "nothing")
 TOKENS: Final = {name: f"the-token-of-{name}-0123456789abcdef" for name in NAMES}
 
@@ -45,9 +48,22 @@ POLICY: Final = "".join(
 )
 
 
-@pytest.fixture(params=["memory:", "lmdb:"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    with open_engine(f"lmdb:{tmp_path}/store" if request.param == "lmdb:" else request.param) as opened:
+class Where(NamedTuple):
+    """Over which engine, and in what the gateway is spoken."""
+
+    engine: str
+    front: str
+
+
+@pytest.fixture(params=[Where("memory:", "json"), Where("lmdb:", "json"), Where("memory:", "grpc")], ids="-".join)
+def where(request: pytest.FixtureRequest) -> Where:
+    asked: Where = request.param
+    return asked
+
+
+@pytest.fixture
+def engine(where: Where, tmp_path: Path) -> Iterator[Engine]:
+    with open_engine(f"lmdb:{tmp_path}/store" if where.engine == "lmdb:" else where.engine) as opened:
         yield opened
 
 
@@ -72,8 +88,17 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(engine: Engine, registry: KeySpaces, file: Path) -> Iterator[GatewayServer]:
-    with GatewayServer(engine, access=PolicyAccess.of_file(file)) as served:
+    with GatewayServer(engine, access=PolicyAccess.of_file(file), settings={"etcd-v3.grpc": "127.0.0.1:0"}) as served:
         yield served
+
+
+class Watched(Protocol):
+    """What a watch answers, over whatever front; `next` is None at its end."""
+
+    def next(self) -> Any: ...
+    def events(self, count: int) -> list[Any]: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_error: object) -> None: ...
 
 
 class Ask:
@@ -92,13 +117,42 @@ class Ask:
         assert status == 200, answer
         return [kv["key"] for kv in answer.get("kvs", [])]
 
-    def watch(self, name: str, request: dict[str, Any]) -> WatchLines:
+    def watch(self, name: str, request: dict[str, Any]) -> Watched:
         return WatchLines(self.url, request, token=TOKENS[name])
 
 
+class OneWatch(RpcWatch):
+    """A stream of one watch, told as over JSON: it ends with the watch, whatever its status."""
+
+    def __init__(self, endpoint: str, request: dict[str, Any], *, token: str) -> None:
+        super().__init__(endpoint, request, token=token)
+        self.ask_no_more()
+
+    def next(self) -> Any:
+        while isinstance(answer := super().next(), tuple):
+            pass
+        return answer
+
+
+class RpcAsk(Ask):
+    """The same over gRPC: a status is told as JSON tells it."""
+
+    def __init__(self, server: GatewayServer) -> None:
+        super().__init__(server)
+        self.endpoint = server.endpoint
+
+    def __call__(self, name: str, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        with RpcClient(self.endpoint, token=TOKENS[name]) as client:
+            code, answer = client.post(f"/v3/{path}", body)
+        return STATUSES[code], answer
+
+    def watch(self, name: str, request: dict[str, Any]) -> Watched:
+        return OneWatch(self.endpoint, request, token=TOKENS[name])
+
+
 @pytest.fixture
-def ask(server: GatewayServer) -> Ask:
-    return Ask(server)
+def ask(server: GatewayServer, where: Where) -> Ask:
+    return RpcAsk(server) if where.front == "grpc" else Ask(server)
 
 
 def one(key: str, **more: Any) -> dict[str, Any]:
@@ -194,8 +248,7 @@ def test_a_lease_is_its_owners_alone(ask: Ask, engine: Engine) -> None:
     assert ask("shop", "lease/revoke", {"ID": lease}) == missing
     assert ask("shop", "kv/put", one("\x01b", value=b64("x"), lease=lease)) == missing
     assert ask("shop", "lease/timetolive", {"ID": lease, "keys": True})[1]["TTL"] == "-1"
-    with JsonClient(ask.url, token=TOKENS["shop"]) as client:
-        assert "TTL" not in client.call("/v3/lease/keepalive", {"ID": lease})["result"]
+    assert "TTL" not in ask("shop", "lease/keepalive", {"ID": lease})[1]["result"]
     assert engine.value(b"\x02leased") == b"x"
     shown = ask("bank", "lease/timetolive", {"ID": lease, "keys": True})[1]
     assert shown["keys"] == [b64("\x02leased")]

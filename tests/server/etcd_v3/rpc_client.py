@@ -105,6 +105,10 @@ class RpcWatch:
         """Say something."""
         self._asked.put(ETCD.record_wire.write(record_of("WatchRequest", request)))
 
+    def ask_no_more(self) -> None:
+        """End what is asked: the stream ends with the watches that are open."""
+        self._asked.put(None)
+
     def _read(self) -> None:
         try:
             for raw in self._call:
