@@ -6,14 +6,17 @@ from functools import partial
 
 from keyplan.apps import hepnos
 from keyplan.apps.hepnos.databases import Address, Databases
-from keyplan.apps.hepnos.keys import Kind
+from keyplan.apps.hepnos.entry_files import EntryFile
+from keyplan.apps.hepnos.keys import Kind, dataset_key
+from keyplan.apps.hepnos.loading import Rows, Source, load_source
+from keyplan.apps.hepnos.product_types import RowsType
 from keyplan.apps.hepnos.queues import Queues, StoredQueues
 from keyplan.apps.hepnos.store import DataStore
-from keyplan.engine import Commit, Engine, KeyRange, MemoryEngine, Put
-from keyplan.errors import AlreadyExistsError, CommitConflictError
+from keyplan.engine import Commit, Engine, KeyRange, MemoryEngine, PrefixedEngine, Put
+from keyplan.errors import AlreadyExistsError, CommitConflictError, InvalidInputError
 from keyplan.ring import ring_of
 from keyplan.store import Store
-from keyplan.testing.schedules import ACTOR_ERRORS, Outcome, Preemptions, Scenario, actor, as_in_some_order
+from keyplan.testing.schedules import ACTOR_ERRORS, Outcome, Preemptions, Scenario, actor, as_in_some_order, restarts
 from tests.schedules.lines import Line, line_name
 
 __all__ = ["HEPNOS_GROUPS"]
@@ -91,6 +94,81 @@ def products() -> Iterator[Line]:
         yield Line(line_name(name, "read"), partial(_of_products, (name, "read")))
     for name in ("batch", "atomic batch over"):
         yield Line(line_name(name, "delete", "read"), partial(_of_products, (name, "delete", "read")))
+
+
+# ---- files whose events are numbered by entry ------------------------------------------------------------------------------
+
+
+class _OneEvent(Source):
+    """A file of event 0 of a subrun, by its entry or by a number of its own."""
+
+    entries, entry_bytes = 1, 8
+
+    def __init__(self, name: str) -> None:
+        self.name, self.tables = name, dict[str, RowsType]()
+        self.entry_file = EntryFile(name, name) if name != "own" else None
+
+    def numbers(self) -> tuple[list[int], list[int], list[int]]:
+        return [1], [0], [0]
+
+    def read(self, begin: int, end: int) -> dict[str, Rows]:  # Why: it has no columns.
+        return {}
+
+
+def _dataset(store: Store) -> hepnos.DataSet:
+    """A data set whose events and products are in this database; all else is there and not looked at."""
+    parked = {kind: PrefixedEngine(store.engine, kind.value.encode() + b"/") for kind in (Kind.EVENT, Kind.PRODUCT)}
+    rings = {kind: ring_of([parked.get(kind) or MemoryEngine()], kind.layout, create=True) for kind in Kind}
+    databases = Databases(rings, Address("memory:"))
+    databases.put(Kind.DATASET, 0, [dataset_key("d")], [bytes(16)])
+    return DataStore(databases).root.ensure("d")
+
+
+def a_dataset(store: Store) -> None:
+    _dataset(store)
+
+
+def _loads(name: str) -> Callable[[Store], str]:
+    def load(store: Store) -> str:
+        load_source(_dataset(store), _OneEvent(name))
+        return name
+
+    return load
+
+
+def _at_least_one_is_told(outcome: Outcome) -> None:
+    loaded = set(outcome.answers.values())
+    assert len(loaded) < 2, f"{loaded} are one event, and nobody was told"
+
+
+def _of_files(names: tuple[str, ...]) -> Scenario:
+    return Scenario(
+        *[actor(_loads(name), name) for name in names],
+        setup=a_dataset,
+        invariants=[_at_least_one_is_told],
+        only_raises=(InvalidInputError,) if len({*names}) > 1 else (),
+    )
+
+
+def _of_one_that_crashes() -> Scenario:
+    """A load that crashes, and is begun again, beside one of another file."""
+    first = actor(_loads("a"), "a")
+    return Scenario(
+        first,
+        restarts(first),
+        actor(_loads("own"), "own"),
+        setup=a_dataset,
+        invariants=[_at_least_one_is_told],
+        only_raises=(InvalidInputError,),
+        faults={"a": "c"},
+    )
+
+
+def entry_files() -> Iterator[Line]:
+    """Of loads that meet in a subrun at least one is told, unless they are of the same file."""
+    for names in (("a", "b"), ("a", "own"), ("a", "a")):
+        yield Line(line_name(*names), partial(_of_files, names), is_long=names == ("a", "a"))
+    yield Line("a that crashes and begins again x own", _of_one_that_crashes)
 
 
 # ---- queues ----------------------------------------------------------------------------------------------------------------
@@ -292,4 +370,8 @@ def queues() -> Iterator[Line]:
     yield Line("destroy that crashes x create and produce", crashing)
 
 
-HEPNOS_GROUPS: dict[str, Callable[[], Iterator[Line]]] = {"hepnos products": products, "hepnos queues": queues}
+HEPNOS_GROUPS: dict[str, Callable[[], Iterator[Line]]] = {
+    "hepnos products": products,
+    "hepnos entry files": entry_files,
+    "hepnos queues": queues,
+}

@@ -153,6 +153,25 @@ def test_entries_join_no_events_that_have_numbers_of_their_own(
         load(dataset, other, subrun=0, **by_entry)
 
 
+def test_many_subruns_are_looked_at_together(tmp_path: Path) -> None:
+    own = parquet(tmp_path / "own", run=[1] * 3, subrun=[2, 4, 6], event=[0, 1, 7])
+    among = parquet(tmp_path / "among", subrun=[1, 3, 5])
+    meets = parquet(tmp_path / "meets", subrun=[0, 4, 7])
+    by_entry: dict[str, Any] = {"run": 1, "subrun": "subrun", "event": "Entry$"}
+    with hepnos.open("memory:", databases={"events": 3, "products": 2}) as store:
+        dataset = store.root.ensure("d")
+        hepnos.load_parquet(dataset, own)
+        assert hepnos.load_parquet(dataset, among, **by_entry).created == 3
+        with pytest.raises(InvalidInputError, match="subrun 1 4 has events that are not numbered by entry"):
+            hepnos.load_parquet(dataset, meets, **by_entry)
+        assert dataset.events().count() == 6
+        assert hepnos.load_parquet(dataset, meets, **by_entry, same_events=True, label="m").created == 2
+        labels = [{p.label for p in dataset.runs[1].subruns[at].products()} for at in (0, 1, 4)]
+        assert labels == [{"numbered-by-entry"}, {"numbered-by-entry"}, set()]
+        note = dataset.runs[1].subruns[1].load("numbered-by-entry")
+        assert note == {"name": str(among), "digest": note["digest"]}
+
+
 def test_of_two_files_that_are_loaded_at_once_one_is_refused(
     dataset: hepnos.DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

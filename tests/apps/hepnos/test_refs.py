@@ -125,6 +125,8 @@ def test_programs_hand_references_over_in_every_form(dataset: hepnos.DataSet, re
     event = dataset.runs[1].subruns[1].events[1]
     event.store("array", again)
     assert exact(event.load("array", hepnos.type_of_value(again)).to_list()) == exact(again.to_list())
+    with pytest.raises(hepnos.TypeMismatchError, match=r"one record of an array is no product.*a reference's `ref`"):
+        event.store("one", again[0].best)
     event.store("list", [{"best": each} for each in refs], type="table<struct{best:ref}>")
     assert exact(event.load("list", "table<struct{best:ref}>").best.to_list()) == exact(refs)
 
@@ -156,6 +158,13 @@ def test_a_record_of_the_same_columns_is_no_reference(dataset: hepnos.DataSet, r
     store_refs(dataset, others, label="others")
     assert dataset.tables["others"].schema == {"x": "float64", "of": "str"}
     assert others.to_list() == [{"x": 1.5, "of": "a"}]
+    for theirs in (others, ak.with_name(ak.Array([{"raw": 1, "index": 2}, {"raw": 3, "index": 4}]), "Ref")):
+        assert [each.to_list() for each in theirs] == theirs.to_list() != [refs[0]] * len(theirs)
+        for wrong in (lambda each: each == refs[0], hash):  # as of every record of awkward
+            with pytest.raises(TypeError):
+                wrong(theirs[0])
+        with pytest.raises(InvalidInputError, match=r"it is a hepnos\.Ref, not RefRecord"):
+            dataset.datastore.resolve(theirs[0])
     for odd in ([refs[0], record], [refs[0], 1], [hepnos.Ref(b"", 2**63)], [hepnos.Ref("a")]):  # type: ignore[arg-type]
         with pytest.raises((InvalidInputError, hepnos.TypeMismatchError)):
             store_refs(dataset, {"best": odd}, label="odd")

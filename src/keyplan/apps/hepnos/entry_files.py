@@ -4,6 +4,9 @@ Entry 0 of two files is event 0 of a subrun, and they need not have anything to 
 numbered by entry is therefore noted with its subruns, in a JSON product `numbered-by-entry`, before their events are made.
 """
 
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from hashlib import blake2b
 from os import SEEK_END
@@ -11,27 +14,33 @@ from typing import Final, NoReturn
 
 import msgspec
 import numpy as np
+from msgspec import structs
 
 from keyplan.apps.hepnos.bulk import create_items, sorted_rows
 from keyplan.apps.hepnos.columns import Columns, key_matrix, raw_keys
+from keyplan.apps.hepnos.databases import Databases
 from keyplan.apps.hepnos.dataset_ref import DataSetRef
-from keyplan.apps.hepnos.keys import Kind, product_suffix
+from keyplan.apps.hepnos.keys import ITEM_BYTES, Kind, product_suffix
 from keyplan.apps.hepnos.layout import INVALID_NUMBER
 from keyplan.apps.hepnos.numbered import SubRun
-from keyplan.errors import CorruptionError, InvalidInputError
+from keyplan.engine import KeyRange
+from keyplan.errors import CommitConflictError, CorruptionError, InvalidInputError
 
 __all__ = ["EntryFile", "EntrySubruns", "entry_file"]
 
 _LABEL: Final = "numbered-by-entry"
+_SUBRUN_BYTES: Final = ITEM_BYTES - 8
 _LOOKED_AT_BYTES: Final = 64 << 10
 """Of a file's begin and of its end. Why these: ROOT's UUID stands in the first, what Parquet has of all columns in the last."""
 
 
-class EntryFile(msgspec.Struct, frozen=True):
+class EntryFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A file, by its name for people and by what tells it from others wherever it lies."""
 
     name: str
     digest: str
+    is_tentative: bool = False
+    """True in a note until its subrun was seen without events behind it: who makes events from then on finds the note."""
 
 
 def entry_file(path: str, part: str = "") -> EntryFile:
@@ -90,28 +99,51 @@ class EntrySubruns:
         if not same_events:
             self.refuse_others()
         if self._file is not None:
-            self._note(self._file, same_events=same_events)
+            self._note(structs.replace(self._file, is_tentative=not same_events), same_events=same_events)
             if not same_events:
                 self.refuse_others()  # Why again: another may have been first.
+                self._settle(self._file)
 
     def _note(self, file: EntryFile, *, same_events: bool) -> None:
         fresh = [key for key, noted in self._noted().items() if noted is None]
-        taken = {key for key in fresh if self._has_events(*self._keys[key])}
+        taken = self._with_events(fresh)
+        if taken:  # Why again: another loader of the file may have begun, and its note is older than its events.
+            taken &= {key for key, noted in self._noted().items() if noted is None}
         if taken and not same_events:
-            run, subrun = self._keys[min(taken)]
-            self._refuse(f"subrun {run} {subrun} has events that are not numbered by entry")
+            self._refuse_events(min(taken))
         fresh = [key for key in fresh if key not in taken]
         if fresh:
             create_items(self._dataset, *zip(*[self._keys[key] for key in fresh], strict=True))
-        databases, value = self._dataset.datastore.databases, msgspec.json.encode(file)
-        for database, own in databases.shares(Kind.PRODUCT, fresh).items():
-            databases.put(Kind.PRODUCT, database, own, [value] * len(own), mode="new")
+        self._put(fresh, file, mode="new")
+
+    def _settle(self, file: EntryFile) -> None:
+        """Let notes last, but for those with events behind them, whose loader may have looked before there was a note.
+
+        Raises InvalidInputError unless all last. Of two loaders of one file either may be first, with either.
+        """
+        tentative = {key: noted for key, noted in self._noted().items() if noted is not None and noted.is_tentative}
+        taken = self._with_events(tentative)
+        for key in taken:
+            with suppress(CommitConflictError):
+                self._databases.remove(Kind.PRODUCT, key, value=msgspec.json.encode(tentative[key]))
+        self._put(sorted(tentative.keys() - taken), file, mode="exist")
+        for key, noted in self._noted().items():
+            if noted is None or noted.is_tentative:
+                self._refuse_events(key)
+
+    @property
+    def _databases(self) -> Databases:
+        return self._dataset.datastore.databases
+
+    def _put(self, keys: Sequence[bytes], file: EntryFile, *, mode: str) -> None:
+        value = msgspec.json.encode(file)
+        for database, own in self._databases.shares(Kind.PRODUCT, keys).items():
+            self._databases.put(Kind.PRODUCT, database, own, [value] * len(own), mode=mode)
 
     def _noted(self) -> dict[bytes, EntryFile | None]:
-        databases = self._dataset.datastore.databases
         found: dict[bytes, EntryFile | None] = {}
-        for database, own in databases.shares(Kind.PRODUCT, self._keys).items():
-            with databases.snapshot(Kind.PRODUCT, database) as snapshot:
+        for database, own in self._databases.shares(Kind.PRODUCT, self._keys).items():
+            with self._databases.snapshot(Kind.PRODUCT, database) as snapshot:
                 found.update(zip(own, map(self._read, own, snapshot.values(own)), strict=True))
         return found
 
@@ -122,8 +154,26 @@ class EntrySubruns:
             product = f"{SubRun(self._dataset, self._keys[key]).path} {_LABEL}"
             raise CorruptionError(problem="the note of a file cannot be read", product=product) from error
 
-    def _has_events(self, run: int, subrun: int) -> bool:
-        return SubRun(self._dataset, (run, subrun)).events.first() is not None
+    def _with_events(self, keys: Iterable[bytes]) -> set[bytes]:
+        """Return the notes whose subruns have events. One look, unless events stand in or among them: each is another."""
+        found = set[bytes]()
+        for database, own in self._databases.shares(Kind.EVENT, sorted(keys)).items():
+            notes = {key[:_SUBRUN_BYTES]: key for key in own}
+            subruns, at = list(notes), 0
+            with self._databases.snapshot(Kind.EVENT, database) as snapshot:
+                while at < len(subruns):
+                    begin, end = subruns[at], KeyRange.of_prefix(subruns[-1]).end
+                    first = next(iter(snapshot.keys(KeyRange(begin, end), limit=1)), None)
+                    if first is None:
+                        break
+                    if (subrun := first[:_SUBRUN_BYTES]) in notes:
+                        found.add(notes[subrun])
+                    at = bisect_right(subruns, subrun)
+        return found
+
+    def _refuse_events(self, key: bytes) -> NoReturn:
+        run, subrun = self._keys[key]
+        self._refuse(f"subrun {run} {subrun} has events that are not numbered by entry")
 
     def _refuse(self, told: str) -> NoReturn:
         other = "load it into another data set" if self._file is None else "give this file another subrun, --subrun"

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import Any, Final, cast
 
 import awkward as ak
+import numpy as np
 
 from keyplan.apps.hepnos.access import StoreAccess
 from keyplan.apps.hepnos.column_types import REF_RECORD, RecordType, wider
@@ -38,9 +39,11 @@ class RefRecord(ak.Record):  # type: ignore[misc]  # Why: awkward's classes have
 
     @property
     def ref(self) -> Ref:
-        """The reference itself."""
-        index = self["index"]
-        return Ref(bytes(self["raw"]), None if index is None else int(index))
+        """The reference itself. Raises AttributeError for a record of another package that is called so."""
+        found = _ref_of(self)
+        if found is None:
+            raise AttributeError(name="ref", obj=self)
+        return found
 
     @property
     def product(self) -> ProductID:
@@ -56,13 +59,17 @@ class RefRecord(ak.Record):  # type: ignore[misc]  # Why: awkward's classes have
         return super().__getitem__(where)
 
     def __eq__(self, other: object) -> bool:
-        return self.ref == (other.ref if isinstance(other, RefRecord) else other)
+        own = _element(self)
+        return bool(super().__eq__(other) if own is self else own == _element(other))
 
     def __ne__(self, other: object) -> bool:
         return not self == other  # Why said: awkward has one for arrays.
 
     def __hash__(self) -> int:
-        return hash(self.ref)
+        ref = _ref_of(self)
+        if ref is None:
+            raise TypeError("a record that is no reference has no hash")
+        return hash(ref)
 
 
 class RefArray(ak.Array):  # type: ignore[misc]  # Why: as above.
@@ -76,8 +83,18 @@ class RefArray(ak.Array):  # type: ignore[misc]  # Why: as above.
 
 
 def _element(value: Any) -> Any:
-    # Why the fields: another package's records may be called so.
-    return value.ref if isinstance(value, RefRecord) and set(value.fields) == {"raw", "index"} else value
+    ref = _ref_of(value) if isinstance(value, RefRecord) else None
+    return value if ref is None else ref
+
+
+def _ref_of(record: RefRecord) -> Ref | None:
+    """Return the reference that a record is; None for one of another package, whose records may be called so."""
+    if set(record.fields) != {"raw", "index"}:
+        return None
+    raw, index = record["raw"], record["index"]
+    if not isinstance(raw, bytes) or not (index is None or isinstance(index, int | np.integer)):
+        return None
+    return Ref(raw, None if index is None else int(index))
 
 
 ak.behavior[_NAME] = RefRecord

@@ -242,7 +242,7 @@ def type_named(name: str) -> ProductType:
 
 
 def type_of_value(value: Any) -> ProductType:
-    """Return the type that a value is stored as when none is given."""
+    """Return the type that a value is stored as when none is given. Raises TypeMismatchError for what has none."""
     if isinstance(value, np.ndarray):
         return vector(value.dtype) if value.ndim else product_type(value.dtype)
     if isinstance(value, np.generic):
@@ -250,6 +250,9 @@ def type_of_value(value: Any) -> ProductType:
     if isinstance(value, bool | int | float):
         return product_type(np.dtype(type(value)))
     if is_of_package(value, "awkward"):
+        if not hasattr(value, "ndim"):
+            problem = "one record of an array is no product: give a list of it, or a reference's `ref`"
+            raise TypeMismatchError(type=str(value.type), problem=problem)
         return rows_type(values_module().type_of_rows(value))
     if isinstance(value, list | tuple) and value:
         return _type_of_list(value)
