@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import grpc
 import grpc.aio
@@ -20,6 +21,7 @@ from keyplan.errors import InvalidInputError
 from keyplan.grpc_status import GrpcStatus
 from keyplan.server.bounds import BODY_BYTES_PER_SECOND_MIN, HEADER_BYTES_MAX, EdgeBounds
 from keyplan.server.connections import Connections
+from keyplan.server.holding import Holding, holding_of_request
 from keyplan.server.listen import resolved_address
 from keyplan.server.peers import Peer, set_peer, set_whole
 from keyplan.server.proxies import address_of
@@ -37,6 +39,9 @@ _CALLS_OF_CONNECTION_MAX: Final = 1_000
 
 _READS_MAX: Final = 256
 """Messages that are being read at once, but those of streams. Why: each has up to a body's bytes in memory, not yet counted."""
+
+_READS_OF_ONE_MAX: Final = 16
+"""Of one who asks, nobody's by address. Why: whose message is announced and does not come keeps a turn, without a token too."""
 
 _PING_SECONDS_MIN: Final = 1
 """Why: etcd's clients look every few seconds whether the server is there, and gRPC would take that for an attack."""
@@ -70,9 +75,8 @@ async def listening(
     host, port = resolved_address(place.address, source=place.source, allow_remote=terms.allow_remote)
     credentials = _credentials(terms)
     own = _Own("http" if credentials is None else "https", host)
-    slots = asyncio.Semaphore(_READS_MAX)
     server = grpc.aio.server(
-        handlers=[_Handlers(asgi, routes, terms.connections, own, slots)],
+        handlers=[_Handlers(asgi, routes, terms.connections, own, _Reads())],
         options=_options(terms.bounds),
         maximum_concurrent_rpcs=terms.bounds.connections_of_all,
     )
@@ -130,6 +134,22 @@ def _options(bounds: EdgeBounds) -> list[tuple[str, int]]:
     ]
 
 
+class _Reads:
+    """Turns to read a message: so many in all, and of each who asks."""
+
+    def __init__(self) -> None:
+        self._of_all = asyncio.Semaphore(_READS_MAX)
+        self._of_one: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def turn(self, holding: Holding | None) -> AsyncIterator[None]:
+        """Wait for a turn, and keep it for a block."""
+        who = "" if holding is None else holding.who
+        of_one = self._of_one.setdefault(who, asyncio.Semaphore(_READS_OF_ONE_MAX))
+        async with of_one, self._of_all:
+            yield
+
+
 class _Own:
     """Where this listener is: the port is known once it is bound."""
 
@@ -153,13 +173,13 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # Why: it ta
         routes: Mapping[str, RpcRoute],
         calls: Connections,
         own: _Own,
-        slots: asyncio.Semaphore,
+        reads: "_Reads",
     ) -> None:
         self._asgi = asgi
         # Why counted as connections: over HTTP/1.1 each call that is under way is one.
         self._calls = calls
         self._own = own
-        self._slots = slots
+        self._reads = reads
         self._known = {path: _handler(self._answering(path, route)) for path, route in routes.items()}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes] | None":
@@ -167,7 +187,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # Why: it ta
 
     def _answering(self, path: str, route: RpcRoute) -> "_Answer":
         async def answer(_messages: Any, context: Any) -> None:
-            call = _Call(context, self._calls.bounds, self._slots, takes_stream=route.takes_stream)
+            call = _Call(context, self._calls.bounds, self._reads, takes_stream=route.takes_stream)
             client = end_of(context)
             ends: Scope = {"client": client, "server": self._own.at(client)}
             peer = RpcPeer(context, (client, ends["server"]), call.cut)
@@ -245,10 +265,10 @@ def _headers(context: Any) -> list[tuple[bytes, bytes]]:
 class _Call:
     """One call as ASGI has it: `receive` and `send` of its request, and how it ended."""
 
-    def __init__(self, context: Any, bounds: EdgeBounds, slots: asyncio.Semaphore, *, takes_stream: bool) -> None:
+    def __init__(self, context: Any, bounds: EdgeBounds, reads: "_Reads", *, takes_stream: bool) -> None:
         self.context = context
         self._bounds = bounds
-        self._slots = slots
+        self._reads = reads
         self._takes_stream = takes_stream
         self._is_read = False
         self._is_gone = False
@@ -271,7 +291,7 @@ class _Call:
     async def _read_whole(self) -> bytes:
         allowed = self._bounds.body_seconds_max + self._bounds.body_bytes_max / BODY_BYTES_PER_SECOND_MIN
         try:
-            async with asyncio.timeout(allowed), self._slots:
+            async with asyncio.timeout(allowed), self._reads.turn(holding_of_request()):
                 message = await self.context.read()
         except (TimeoutError, _GoneError) as error:
             raise self._left(error, "the message did not come in time") from error

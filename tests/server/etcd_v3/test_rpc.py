@@ -364,6 +364,33 @@ def test_calls_through_a_trusted_proxy_are_not_those_of_one_address(engine: Memo
         client.put("/a", "1")
 
 
+def test_messages_that_are_announced_and_do_not_come_keep_nobody_else_out(engine: MemoryEngine) -> None:
+    held = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        held.wait()
+        yield b""
+
+    with (
+        GatewayServer(engine, access=ACCESS, settings=SPEAKS) as server,
+        RpcClient(server.endpoint) as nobody,
+        RpcClient(server.endpoint, token=TOKEN) as somebody,
+    ):
+        call = nobody.channel.stream_stream("/etcdserverpb.Auth/Authenticate", bytes, bytes)
+        waiting: list[Any] = [call(nothing()) for _ in range(300)]
+        status = None
+        # Why until nobody gets an answer: only then have all of them begun.
+        while status is not Code.DEADLINE_EXCEEDED:
+            with pytest.raises(grpc.RpcError) as refused:
+                nobody.channel.unary_unary("/etcdserverpb.Auth/Authenticate", bytes, bytes)(b"", timeout=0.5)
+            failed: Any = refused.value
+            status = failed.code()
+        somebody.put("/a", "1")
+        for one in waiting:
+            one.cancel()
+        held.set()
+
+
 def test_a_stream_ends_when_the_server_stops(engine: MemoryEngine) -> None:
     with GatewayServer(engine, settings=SPEAKS) as server, RpcWatch(server.endpoint, {"key": b64("/w")}) as watch:
         watch.next()
