@@ -1,22 +1,29 @@
 """`python -m benchmarks.frames_by_hand FOLDER`: what a careful programmer serves one LMDB file with, without any library.
 
 One connection, frames of a length, a letter and a body: P puts keys of 40 bytes in one durable commit, L lists so many from
-a key on, V puts a value, G gets one. No names, no placement, no tokens, no limits, no log.
+a key on, V puts values, G gets one, B sends all pairs from a key on. No names, no placement, no tokens, no limits, no log.
 """
 
 import socket
 import sys
-from struct import Struct
+from collections.abc import Iterator
+from itertools import chain, islice
+from struct import Struct, pack
 from typing import Final
 
 import lmdb
+import numpy as np
 
-__all__ = ["KEY_BYTES", "ask", "main"]
+__all__ = ["KEY_BYTES", "ask", "main", "pairs_from"]
 
 KEY_BYTES: Final = 40
 _HEAD: Final = Struct("<Ic")
 _COUNT: Final = Struct("<I")
 _MAP_BYTES: Final = 1 << 34
+_NAME_BYTES: Final = KEY_BYTES + len(b"p#bytes")
+_PAIR_BYTES: Final = _NAME_BYTES + 1_024
+_TOGETHER: Final = 256
+"""Pairs of a frame. Why: a processor's cache has them while they are joined and sent."""
 
 
 def ask(wire: socket.socket, letter: bytes, body: bytes) -> bytes:
@@ -24,6 +31,26 @@ def ask(wire: socket.socket, letter: bytes, body: bytes) -> bytes:
     wire.sendall(_HEAD.pack(len(body), letter) + body)
     _, answer = _frame(wire)
     return answer
+
+
+def pairs_from(wire: socket.socket, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield all pairs from a key on, which have keys of one length and values of one: taken apart as they come."""
+    wire.sendall(_HEAD.pack(len(start), b"B") + start)
+    while body := _frame(wire)[1]:
+        (count,) = _COUNT.unpack_from(body)
+        key_bytes, value_bytes = np.frombuffer(body, "<u4", 2, _COUNT.size).tolist()
+        both = np.dtype([("key", f"V{key_bytes}"), ("value", f"V{value_bytes}")])
+        yield from np.frombuffer(body, both, count, _COUNT.size * (1 + 2 * count)).tolist()
+
+
+def _pieces_from(environment: lmdb.Environment, start: bytes) -> Iterator[bytes]:
+    with environment.begin() as transaction:
+        cursor = transaction.cursor()
+        if not cursor.set_range(start):
+            return
+        found = chain.from_iterable(cursor.iternext())
+        while piece := list(islice(found, 2 * _TOGETHER)):
+            yield b"".join((pack(f"<{1 + len(piece)}I", len(piece) // 2, *map(len, piece)), *piece))
 
 
 def _frame(wire: socket.socket) -> tuple[bytes, bytes]:
@@ -61,7 +88,10 @@ def _answer(environment: lmdb.Environment, letter: bytes, body: bytes) -> bytes:
         if letter == b"P":
             pairs = [(body[at : at + KEY_BYTES], b"") for at in range(0, len(body), KEY_BYTES)]
         else:
-            pairs = [(body[: KEY_BYTES + 7], body[KEY_BYTES + 7 :])]
+            pairs = [
+                (body[at : at + _NAME_BYTES], body[at + _NAME_BYTES : at + _PAIR_BYTES])
+                for at in range(0, len(body), _PAIR_BYTES)
+            ]
         transaction.cursor().putmulti(pairs)
     return b""
 
@@ -77,6 +107,12 @@ def main(folder: str) -> None:
             try:
                 while True:
                     letter, body = _frame(wire)
+                    if letter == b"B":
+                        for piece in _pieces_from(environment, body):
+                            wire.sendall(_HEAD.pack(len(piece), letter))
+                            wire.sendall(piece)
+                        wire.sendall(_HEAD.pack(0, letter))
+                        continue
                     answer = _answer(environment, letter, body)
                     wire.sendall(_HEAD.pack(len(answer), letter) + answer)
             except EOFError:

@@ -18,7 +18,7 @@ import lmdb
 import numpy as np
 
 from benchmarks.extent import Extent
-from benchmarks.frames_by_hand import KEY_BYTES, ask
+from benchmarks.frames_by_hand import KEY_BYTES, ask, pairs_from
 from benchmarks.frames_in_flight import AskingByHand
 from benchmarks.measure import Result, compared, processor_seconds, single
 from keyplan.apps import hepnos
@@ -30,6 +30,8 @@ _BATCH: Final = 4_096
 _VALUE: Final = bytes(1_024)
 _NO_FRAMES: Final = ("--setting", "hepnos.frames=off")
 _IN_FLIGHT: Final = 32
+_LAST_RUN: Final = 1 << 40
+"""Behind all others."""
 _QUANTILES: Final = ((50, "half of the loads"), (99, "99 of 100 loads"))
 
 
@@ -147,12 +149,34 @@ def _measure_frames(both: _Stand, extent: Extent) -> Iterator[Result]:
         numbers = [np.full(bulk, 0), np.full(bulk, 0), np.arange(bulk)]
         dataset.create_items(*numbers)
         hepnos.store_products(dataset, "bulk", bytes, numbers, [_VALUE] * bulk)
+    yield from _measure_bulk(both, extent, bulk)
+
+
+def _measure_bulk(both: _Stand, extent: Extent, bulk: int) -> Iterator[Result]:
+    """Products of 1 KiB all at once, against the files; and what a server by hand reaches of that, which is the bound."""
+    raw = _keys(_LAST_RUN, bulk)
+    keys = [raw[at : at + KEY_BYTES] for at in range(0, len(raw), KEY_BYTES)]
+    for begin in range(0, len(keys), _BATCH):
+        ask(both.wire, b"V", b"".join(key + b"p#bytes" + _VALUE for key in keys[begin : begin + _BATCH]))
+
+    def from_files(_: int) -> int:
+        return sum(1 for _ in hepnos.load_products(both.local, "bulk", bytes))
+
+    yield compared(
+        "hepnos-server",
+        "1 KiB in bulk, by hand",
+        against="keyplan's from the files",
+        subject=lambda _: sum(1 for _ in pairs_from(both.wire, keys[0])),
+        comparator=from_files,
+        operations=bulk,
+        rounds=extent.rounds,
+    )
     yield compared(
         "hepnos-server",
         "1 KiB, loaded in bulk",
         against="the same from the files",
         subject=lambda _: sum(1 for _ in hepnos.load_products(both.dataset, "bulk", bytes)),
-        comparator=lambda _: sum(1 for _ in hepnos.load_products(both.local, "bulk", bytes)),
+        comparator=from_files,
         operations=bulk,
         rounds=extent.rounds,
         aim=0.7,

@@ -18,6 +18,7 @@ import msgspec
 
 from keyplan.engine.fences import Fences, FencesHolder
 from keyplan.engine.lineage import Lineage
+from keyplan.engine.pieces import values_within
 from keyplan.engine.profile import Profile
 from keyplan.engine.retry import until_put
 from keyplan.engine.sorted_keys import check_sorted, commit_parts
@@ -310,6 +311,10 @@ class Snapshot(ABC):
     def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the value or None for each key, in the order asked."""
         return [None if entry is None else entry.value for entry in self.get_many(keys)]
+
+    def values_within(self, keys: Sequence[bytes], bytes_max: int) -> list[bytes | None]:
+        """Return those of the first keys: one at least, and none behind that with which they have over `bytes_max` bytes."""
+        return values_within(self.values, keys, bytes_max)
 
     def keys(self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False) -> Iterator[bytes]:
         """Yield the keys in `key_range`, in the order and under the terms of `scan`."""

@@ -216,6 +216,10 @@ class _FailingSnapshot(WrappedSnapshot):
         self._engine.step("values")
         return self.inner.values(keys)
 
+    def values_within(self, keys: Sequence[bytes], bytes_max: int) -> list[bytes | None]:
+        self._engine.step("values_within")
+        return self.inner.values_within(keys, bytes_max)
+
     def scan(
         self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
     ) -> Iterator[Entry]:

@@ -182,6 +182,10 @@ class _FencedSnapshot(WrappedSnapshot):
     def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return self._checked(keys, self.inner.values(keys))
 
+    def values_within(self, keys: Sequence[bytes], bytes_max: int) -> list[bytes | None]:
+        found = self.inner.values_within(keys, bytes_max)
+        return self._checked(keys[: len(found)], found)
+
     def scan(
         self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
     ) -> Iterator[Entry]:

@@ -7,6 +7,7 @@ little-endian; the length ffffffff is that of nothing, of a product that is not 
 from collections.abc import Sequence
 from itertools import chain, pairwise
 from struct import Struct
+from struct import pack as pack_numbers
 from typing import Any, Final
 
 import numpy as np
@@ -83,7 +84,8 @@ def _pieces(column: Sequence[bytes | None] | JoinedColumn) -> list[bytes]:
 
 
 def _lengths(strings: Sequence[bytes]) -> bytes:
-    return np.fromiter(map(len, strings), "<u4", len(strings)).tobytes()
+    # Why no array: numpy takes numbers of Python's own one by one, in twice the time.
+    return pack_numbers(f"<{len(strings)}I", *map(len, strings))
 
 
 def unpack(body: bytes, columns: int) -> list[list[bytes | None]]:

@@ -5,7 +5,7 @@ and go on in the same methods.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any, Final
@@ -35,7 +35,18 @@ from keyplan.apps.hepnos.queue_operations import Done, QueueOperations
 from keyplan.apps.hepnos.service_callers import CallersDatabases
 from keyplan.apps.hepnos.service_checks import check_pairs, check_ranges, check_removed, check_ring, unchanged_guards
 from keyplan.apps.hepnos.service_queues import KeptQueues, ServedQueues
-from keyplan.engine import Commit, Delete, DeleteRange, Guard, KeyAbsent, KeyRange, Mutation, Put, Reach, Snapshot
+from keyplan.engine import (
+    Commit,
+    Delete,
+    DeleteRange,
+    Guard,
+    KeyAbsent,
+    KeyRange,
+    Mutation,
+    Put,
+    Reach,
+    Snapshot,
+)
 from keyplan.errors import AccessDeniedError
 from keyplan.operations import Answered, Operation, operations_of
 from keyplan.ring import RING_KEY, RingEngine
@@ -56,15 +67,9 @@ __all__ = ["DatabasesResponder"]
 
 _OF_QUEUES: Final = frozenset(operations_of(QueueOperations))
 
-_FIRST_KEYS: Final = 4
-"""Keys whose values are read before it is known how large they are."""
-
-_FIRST_PAIRS: Final = 16
-"""Pairs that are read before it is known how large they are: an engine on files reads as many."""
-
 _PIECE_KEYS_MAX: Final = 256
 _PIECE_BYTES: Final = 256 << 10
-"""Of a page, read at once. Why so little: it is in the processor's cache when it is joined."""
+"""Of a page or of values, read at once, with one value more. Why so little: a processor's cache has it when it is joined."""
 
 PAGE_BYTES_MAX: Final = 8 << 20
 """Why: a page is held in memory on both sides, and is read in the event loop where reads are local."""
@@ -335,17 +340,13 @@ def _description(ring: RingEngine, number: int) -> bytes:
 
 
 def _values_of(snapshot: Snapshot, keys: Sequence[bytes]) -> list[bytes | None]:
-    """Return the values of keys, read in parts of about PAGE_BYTES_MAX. Raises AnswerError where who asks may hold no more."""
+    """Return the values of keys, counted piece by piece. Raises AnswerError where who asks may hold no more."""
     found: list[bytes | None] = []
     allowance = ReadAllowance(_too_much_held, bytes_max=sys.maxsize)
-    # Why few: their values may be large; how large, is known of those that were read.
-    part_keys = _FIRST_KEYS
     while len(found) < len(keys):
-        part = snapshot.values(keys[len(found) : len(found) + part_keys])
-        size = sum(len(value) for value in part if value is not None)
-        allowance.take_bytes(size)
+        part = snapshot.values_within(keys[len(found) : len(found) + _PIECE_KEYS_MAX], _PIECE_BYTES)
+        allowance.take_bytes(sum(len(value) for value in part if value is not None))
         found += part
-        part_keys = max(1, min(2 * part_keys, PAGE_BYTES_MAX * len(part) // (size + 1)))
     return found
 
 
@@ -363,11 +364,25 @@ def _too_much_held(_bytes_max: int, excess: Excess | None) -> AnswerError:
 def _page_of_pairs(snapshot: Snapshot, key_range: KeyRange, limit: int, *, reverse: bool) -> tuple[Columns, bool]:
     keys: list[bytes] = []
     values, pairs = JoinedColumn(), snapshot.pairs(key_range, reverse=reverse)
-    # Why in pieces: a turn of Python's own for each pair takes as long as reading it.
-    number = _FIRST_PAIRS
-    while values.size <= PAGE_BYTES_MAX and (piece := list(islice(pairs, min(number, limit - len(keys))))):
-        own_keys, own_values = zip(*piece, strict=True)
+    # Why in pieces: a processor's cache has them when they are joined.
+    while values.size <= PAGE_BYTES_MAX:
+        own_keys, own_values = _next_pairs(pairs, min(_PIECE_KEYS_MAX, limit - len(keys)))
+        if not own_keys:
+            break
         keys += own_keys
         values.add(own_values)
-        number = max(1, min(4 * number, _PIECE_KEYS_MAX, _PIECE_BYTES * len(keys) // (values.size + 1)))
     return [keys, values], next(pairs, None) is not None
+
+
+def _next_pairs(pairs: Iterator[tuple[bytes, bytes]], number: int) -> tuple[list[bytes], list[bytes]]:
+    """Return the next keys and values: at most so many, and none behind that with which the values have over _PIECE_BYTES."""
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    left = _PIECE_BYTES
+    for key, value in islice(pairs, number):
+        keys.append(key)
+        values.append(value)
+        left -= len(value)
+        if left < 0:
+            break
+    return keys, values

@@ -73,6 +73,17 @@ class ReadPromises(Promise):
             assert snapshot.values([b"a", b"k" * 100_000]) == [b"one", None]
             assert snapshot.values([]) == []
 
+    def test_values_within_bytes_end_behind_the_first_that_is_too_much(self, engine: Engine) -> None:
+        keys = [b"%04d" % number for number in range(300)]
+        commit(engine, *(Put(key, bytes(10)) for key in keys[1:]))
+        with engine.snapshot() as snapshot:
+            assert snapshot.values_within(keys, 10_000) == [None, *[bytes(10)] * 299]
+            assert snapshot.values_within([], 0) == []
+            assert snapshot.values_within(keys[1:2], 0) == [bytes(10)]
+            found = snapshot.values_within(keys, 100)
+        assert found == [None, *[bytes(10)] * (len(found) - 1)]
+        assert 12 <= len(found) < 12 + 128, "the engine reads on where it has enough"
+
     def test_reading_a_key_that_could_never_be_stored_finds_nothing(self, engine: Engine) -> None:
         with engine.snapshot() as snapshot:
             assert snapshot.get(b"k" * 100_000) is None

@@ -85,6 +85,11 @@ class RecordedSnapshot(WrappedSnapshot):
         self._see(*(seen_value(key, value) for key, value in zip(keys, found, strict=True)))
         return found
 
+    def values_within(self, keys: Sequence[bytes], bytes_max: int) -> list[bytes | None]:
+        found = self.inner.values_within(keys, bytes_max)
+        self._see(*(seen_value(key, value) for key, value in zip(keys, found, strict=False)))
+        return found
+
     def keys(self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False) -> Iterator[bytes]:
         pairs = ((key, None) for key in self.inner.keys(key_range, limit=limit, reverse=reverse))
         for key, _ in self._seen_along(pairs, key_range, limit, is_reversed=reverse):

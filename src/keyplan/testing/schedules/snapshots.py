@@ -61,6 +61,11 @@ class ParkingSnapshot(Snapshot):
         self.step.keys_read.update([self._prefix + key for key in keys])
         return self.inner.values(keys)
 
+    def values_within(self, keys: Sequence[bytes], bytes_max: int) -> list[bytes | None]:
+        found = self.inner.values_within(keys, bytes_max)
+        self.step.keys_read.update([self._prefix + key for key in keys[: len(found)]])
+        return found
+
     def scan(
         self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
     ) -> Iterator[Entry]:
