@@ -19,10 +19,11 @@ from keyplan.apps.patroni import (
     RegistrationKey,
     RouterReport,
 )
+from keyplan.apps.patroni.cluster_observer import ClusterObserver
 from keyplan.apps.patroni.clusters import Belonging, advertised_addresses, belonging_of, cell_loads, clusters
 from keyplan.apps.patroni.diagnosis import Fault, FaultKind, diagnose
 from keyplan.apps.patroni.mending import mend, mend_all
-from keyplan.engine import Commit, Put
+from keyplan.engine import SYSTEM_CLOCK, Commit, Put
 from keyplan.maintenance import prepare_index
 from keyplan.store import Lease, Store, open_store
 
@@ -356,3 +357,22 @@ def test_routers_that_give_ports_of_several_ranges_are_told_of(store: Store) -> 
         (fault,) = diagnose(store)
     assert (fault.kind, fault.subject) == ("routers-disagree", "r1, r2, r3")
     assert "r3 35000-35999; start them with the same --ports" in fault.text
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"\x00", b"a/b", b"[" * 300], ids=["nothing", "a control", "a slash", "too long"]
+)
+@pytest.mark.parametrize(
+    "key", ["/service/f0/leader", "/serviceinstances/f0/nodes/n1/backend", "/_broker/intents/f0/n1"]
+)
+def test_a_name_that_is_none_is_a_damaged_record_and_ends_no_look_at_others(
+    store: Store, broker: Broker, key: str, value: bytes
+) -> None:
+    store.engine.commit(Commit((), (Put(key.encode(), value),)))
+    assert [kind for kind, _ in found(store)] == ["damaged-record"]
+    assert {view.instance: view.leader for view in clusters(broker)}["f1"] == NODE
+    cell_loads(broker)
+    observer = ClusterObserver(store, SYSTEM_CLOCK)
+    observer.step()
+    observer.close()
+    assert broker.seen_clusters.require("f1").leader == NODE

@@ -143,6 +143,8 @@ class Broker(Layout, root="/"):
         "service/{cluster}/leader",
         key=str,
         value=str,
+        # Why as in keys: it is looked up by. What is no name is a damaged record, and no look at others ends on it.
+        form="text",
         lease=True,
         note="1.3, not in the document: the name of the member that leads; on that member's lease",
     )
@@ -212,6 +214,7 @@ class Broker(Layout, root="/"):
         "serviceinstances/{instance}/nodes/{node}/backend",
         key=NodeKey,
         value=str,
+        form="text",
         note='"/serviceinstances/f1/nodes/.../backend"; 1.6 (1): the singular heading is a slip',
     )
     instances = Table(
@@ -247,6 +250,7 @@ class Broker(Layout, root="/"):
         "_broker/intents/{instance}/{node}",
         key=NodeKey,
         value=str,
+        form="text",
         note="1.6 (11): the backend that is asked for a node, written first, so that no container is orphaned",
     )
     cells = Table(
