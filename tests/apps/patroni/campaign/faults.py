@@ -137,6 +137,13 @@ def _stop_store(site: Site, node: Node, _draw: random.Random) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _stop_router_and_kill_both(site: Site, node: Node, draw: random.Random) -> Iterator[None]:
+    """HAProxy goes on, and leads where it led."""
+    with node.host.stopped(lambda: [site.parts["router"].pid]), _kill_both(site, node, draw):
+        yield
+
+
 # ---- disk, network, clock ----------------------------------------------------------------------------------------------------
 
 
@@ -169,6 +176,16 @@ def _cut_all_from_store(site: Site, _node: Node, _draw: random.Random) -> Iterat
     with ExitStack() as cut:
         for host in site.hosts:
             cut.enter_context(host.cut_from([CENTRE], site.store_ports))
+        yield
+
+
+@contextmanager
+def _cut_all_and_kill_router(site: Site, node: Node, draw: random.Random) -> Iterator[None]:
+    """The next router finds no leader key of a cluster that leads on."""
+    with _cut_all_from_store(site, node, draw):
+        _pass(site, LONGER_THAN_TTL)
+        with _kill_router(site, node, draw):
+            _pass(site, 1)
         yield
 
 
@@ -242,12 +259,14 @@ FAULTS: Final = (
     Fault("stop Patroni alone", "leader", LONGER_THAN_TTL, _stop_patroni),
     Fault("stop PostgreSQL alone", "leader", LONGER_THAN_TTL, _stop_postgresql),
     Fault("stop the store", "centre", LONGER_THAN_TTL, _stop_store),
+    Fault("stop the router, kill Patroni and PostgreSQL", "leader", LONGER_THAN_TTL, _stop_router_and_kill_both),
     Fault("full disk", "leader", 15, _fill_disk),
     Fault("full disk", "replica", 15, _fill_disk),
     Fault("no network", "leader", LONGER_THAN_TTL, _unplug),
     Fault("no network", "replica", LONGER_THAN_TTL, _unplug),
     Fault("cut from the store", "leader", LONGER_THAN_TTL, _cut_from_store),
     Fault("cut all nodes from the store", "centre", LONGER_THAN_TTL, _cut_all_from_store),
+    Fault("cut all nodes from the store, kill the router", "centre", LONGER_THAN_TTL, _cut_all_and_kill_router),
     Fault("cut from the store and a replica", "leader", LONGER_THAN_TTL, _cut_from_store_and_replica),
     Fault("cut from the other nodes", "leader", LONGER_THAN_TTL, _cut_from_others),
     Fault("clock set wrongly", "leader", LONGER_THAN_TTL, _set_clock),

@@ -40,10 +40,11 @@ router without a pause; half of them connect anew again and again. A fault is do
 leads and all others stream from it again, nobody writes, and all rows that were acknowledged are looked for, on the leader
 and on each replica.
 
-Patroni's `ttl` is {ttl}, `loop_wait` 2, `retry_timeout` 5, `maximum_lag_on_failover` {lag}. `fsync` is off: no fault here
-takes a kernel away. PostgreSQL talks TLS. `sync` is `synchronous_mode`: with it no acknowledged row may be lost. Without, a
-failover may lose as much log as a replica may lack. That is `maximum_lag_on_failover` and what was written in the last TTL,
-because a replica is compared with what the leader last wrote into the store.
+Patroni's `ttl` is {ttl}, `loop_wait` 2, `retry_timeout` 5, `maximum_lag_on_failover` {lag}, and `failsafe_mode` is on, as in
+all new clusters. `fsync` is off: no fault here takes a kernel away. PostgreSQL talks TLS. `sync` is `synchronous_mode`: with it
+no acknowledged row may be lost. Without, a failover may lose as much log as a replica may lack. That is
+`maximum_lag_on_failover` and what was written in the last TTL, because a replica is compared with what the leader last wrote
+into the store.
 """
 _MEANING: Final = """\
 - *outage*: the longest time in which no client was told that a row is committed, from the fault to the whole cluster.
