@@ -10,9 +10,11 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from keyplan.apps import hepnos
 from keyplan.apps.hepnos.queue_records import HEPnOSQueues, Place, QueueKey, QueueRecords
+from keyplan.apps.hepnos.queues import StoredQueues
 from keyplan.apps.hepnos.remote_frames import transport_to
 from keyplan.apps.hepnos.remote_queues import RemoteQueues
 from keyplan.apps.hepnos.types import product_type
@@ -20,6 +22,7 @@ from keyplan.engine import open_engine
 from keyplan.errors import (
     AccessDeniedError,
     AlreadyExistsError,
+    CorruptionError,
     InvalidInputError,
 )
 from keyplan.server import PolicyAccess
@@ -172,6 +175,27 @@ def test_an_item_that_is_not_acknowledged_is_another_s_after_its_lease(held: hep
         with pytest.raises(hepnos.ItemLostError):
             act()
     assert alive.get() is None
+
+
+def test_a_damaged_item_is_named_and_stays_while_the_others_go_on(clock: FakeClock) -> None:
+    store = Store(open_engine("memory:"))
+    queues = hepnos.Queues(StoredQueues(store, Store(open_engine("memory:")), clock), clock)
+    queues.create("q", int)
+    with queues.open("q", int, mode="producer") as producer:
+        producer.put(1)
+        producer.put(2)
+    records = HEPnOSQueues(store)
+    ((key, whole), _) = records.items.list("q", product_type(int).name)
+    records.items.put(key, b"\x00")
+    consumer = queues.open("q", int)
+    with pytest.raises(CorruptionError) as caught:
+        consumer.get(0)
+    assert (caught.value.facts["queue"], caught.value.facts["item"]) == (f"q#{key.type}", 0)
+    assert [consumer.get(0), consumer.get(0)] == [2, None]
+    ((_, taken),) = records.taken.list("q", key.type)
+    records.taken.put(key, structs.replace(taken, item=whole))
+    clock.advance(60)
+    assert consumer.get(0) == 1, "it was mended meanwhile"
 
 
 def test_an_item_is_given_back_to_its_place_when_its_work_fails(held: hepnos.Queues) -> None:

@@ -22,6 +22,7 @@ from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import (
     AlreadyExistsError,
     CommitOutcomeUnknownError,
+    CorruptionError,
     EngineUnavailableError,
     InvalidInputError,
     KeyplanError,
@@ -192,8 +193,12 @@ class QueueItem:
 
     @property
     def value(self) -> Any:
-        """What the producer put. Raises CorruptionError."""
-        return self._queue.kind.decode(self._found.item)
+        """What the producer put. Raises CorruptionError, which names the queue and the item."""
+        key = self._queue.key
+        try:
+            return self._queue.kind.decode(self._found.item)
+        except CorruptionError as error:
+            raise CorruptionError(**error.facts, queue=f"{key.name}#{key.type}", item=self.number) from error
 
     def acknowledge(self) -> None:
         """Say that it is done: it goes for good. Raises ItemLostError when its lease was over: it is another's then."""
@@ -293,14 +298,17 @@ class Queue:
         """Take the first item, for good; wait as `take` does. None: there is none.
 
         It is acknowledged as soon as it has come, so that a consumer which ends while it works on one takes it along: `take`
-        gives it to another.
+        gives it to another. Raises CorruptionError for an item that is damaged: it stays in the queue, and is given again in a
+        minute; the next call has the item behind it.
         """
         while (item := self.take(timeout_seconds)) is not None:
+            # Why first: a damaged item that is acknowledged is gone, and nobody can mend it.
+            value = item.value
             try:
                 item.acknowledge()
             except ItemLostError:
                 continue  # Why: it was so long under way that it is another's.
-            return item.value
+            return value
         return None
 
     def take(self, timeout_seconds: float | None = None, *, lease_seconds: float = _LEASE_SECONDS) -> QueueItem | None:
