@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from keyplan import Secret
-from keyplan.apps.patroni import Broker, InstanceState, Member, MemberKey
+from keyplan.apps.patroni import Broker, InstanceState, Member, MemberKey, RouterReport
 from keyplan.apps.patroni.clusters import clusters, role_of
 from keyplan.apps.patroni.diagnosis import FaultKind, diagnose
 from keyplan.apps.patroni.layout import OUTSIDE, NodeKey
@@ -210,6 +210,8 @@ def test_who_leads_in_failsafe_mode_is_told_in_place_of_nobody(store: Store, lea
     assert "n1 leads in failsafe mode, without its store" in "\n".join(lines)
     faults = {fault.kind: fault.text for fault in diagnose(store)}
     assert "n1 leads on in failsafe mode" in faults[FaultKind.NO_LEADER]
+    # A router's record may be anybody's.
+    broker.routers.put("r2", RouterReport(failsafe={"a/b": "n1", "": "n1"}), lease=lease)
     broker.leaders.put("f1", "n2", lease=lease)
     (view,) = clusters(broker)
     assert (view.leader, view.failsafe_leader) == ("n2", "")

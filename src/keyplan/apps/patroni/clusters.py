@@ -225,8 +225,8 @@ def role_of(view: ClusterView, node: NodeView) -> str:
 
 def failsafe_leaders(broker: Broker) -> dict[str, str]:
     """Return who leads on in failsafe mode, by cluster, as living routers say. Whoever holds a leader key leads alone."""
-    told = {name: leader for _, report in readable(broker.routers.rows()) for name, leader in report.failsafe.items()}
-    return {name: leader for name, leader in told.items() if not broker.leaders.exists(name)}
+    # Why no look at leaders here: a router's record may be anybody's, and what it names be no name of a cluster.
+    return {name: leader for _, report in readable(broker.routers.rows()) for name, leader in report.failsafe.items()}
 
 
 def _cluster(broker: Broker, instance: str, alive: set[str], failsafe: Mapping[str, str]) -> ClusterView:
@@ -253,7 +253,7 @@ def _cluster(broker: Broker, instance: str, alive: set[str], failsafe: Mapping[s
         readable_of(broker.allocations, instance, note),
         readable_of(broker.replica_ports, instance, note),
         leader,
-        failsafe.get(instance, ""),
+        "" if broker.leaders.exists(instance) else failsafe.get(instance, ""),
         is_on((readable_of(broker.configurations, instance, note) or {}).get("pause")),
         nodes,
         f"{operation.kind} {operation.status}".strip(),
