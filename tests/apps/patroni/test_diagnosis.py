@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 
 from keyplan import Secret
@@ -376,3 +377,11 @@ def test_a_name_that_is_none_is_a_damaged_record_and_ends_no_look_at_others(
     observer.step()
     observer.close()
     assert broker.seen_clusters.require("f1").leader == NODE
+
+
+@pytest.mark.parametrize("stanza", ["", "a/b", "a\n", "a" * 256], ids=["nothing", "a slash", "a line", "too long"])
+def test_an_archive_of_no_possible_name_is_a_damaged_record_too(store: Store, broker: Broker, stanza: str) -> None:
+    state = {"archive": {"stanza": stanza, "policy": {"repository": {"folder": "/srv"}}}}
+    store.engine.commit(Commit((), (Put(b"/serviceinstances/f0/state", msgspec.json.encode(state)),)))
+    assert "damaged-record" in [kind for kind, _ in found(store)]
+    assert {view.instance: view.leader for view in clusters(broker)}["f1"] == NODE

@@ -83,7 +83,8 @@ class Archive(Struct, kw_only=True, frozen=True):
     """The backups and the log of one cluster from its making to its deletion. `stanza` is pgBackRest's name of it."""
 
     schema_name: ClassVar[str] = "BrokerArchive"
-    stanza: str
+    # Why a pattern: books are looked up by it. The end is one that no line's end comes behind, in every dialect.
+    stanza: Annotated[str, Meta(pattern=r"^[0-9A-Za-z_-]{1,255}$(?!\n)")]
     policy: BackupPolicy
 
 
