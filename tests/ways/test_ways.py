@@ -58,7 +58,7 @@ def test_a_get(store: Store) -> None:
 def test_a_list_of_two_records(store: Store) -> None:
     blades = Site(store).blades
     assert len(list(blades.list("r1"))) == 2
-    assert_short(lambda: list(blades.list("r1")), at_most=25)
+    assert_short(lambda: list(blades.list("r1")), at_most=26)
 
 
 def test_a_list_of_two_records_by_an_index(store: Store) -> None:

@@ -113,6 +113,10 @@ class ConfinedSnapshot(Snapshot):
     def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return self._of_many(keys, self._inner.values)
 
+    def values_within(self, keys: Sequence[bytes], bytes_max: int) -> list[bytes | None]:
+        # Why the default way: it asks `values`, which goes no further than the reach.
+        return Snapshot.values_within(self, keys, bytes_max)
+
     def holds(self, fences: Fences) -> bool:
         # Why the default way: the caller's fences are keys like any other, and may be outside.
         return Snapshot.holds(self, fences)

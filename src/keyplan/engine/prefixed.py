@@ -284,6 +284,9 @@ class PrefixedSnapshot(Snapshot):
     def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return self._inner.values(list(map(self._raw_prefix.__add__, keys)))
 
+    def values_within(self, keys: Sequence[bytes], bytes_max: int) -> list[bytes | None]:
+        return self._inner.values_within(list(map(self._raw_prefix.__add__, keys)), bytes_max)
+
     def scan(
         self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
     ) -> Iterator[Entry]:

@@ -343,6 +343,9 @@ class _ShareSnapshot(PrefixedSnapshot):
     def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return self._checked(super().values(keys))
 
+    def values_within(self, keys: Sequence[bytes], bytes_max: int) -> list[bytes | None]:
+        return self._checked(super().values_within(keys, bytes_max))
+
     def scan(
         self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
     ) -> Iterator[Entry]:

@@ -75,7 +75,8 @@ class ReadPromises(Promise):
 
     def test_values_within_bytes_end_behind_the_first_that_is_too_much(self, engine: Engine) -> None:
         keys = [b"%04d" % number for number in range(300)]
-        commit(engine, *(Put(key, bytes(10)) for key in keys[1:]))
+        for begin in range(1, 300, 100):
+            commit(engine, *(Put(key, bytes(10)) for key in keys[begin : begin + 100]))
         with engine.snapshot() as snapshot:
             assert snapshot.values_within(keys, 10_000) == [None, *[bytes(10)] * 299]
             assert snapshot.values_within([], 0) == []
