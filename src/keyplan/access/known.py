@@ -58,6 +58,7 @@ def _operations_at_hand() -> Mapping[str, Need]:
 def _declared(points: Iterable[EntryPoint]) -> Mapping[str, Need]:
     found: dict[str, Need] = {}
     for point in points:
+        # Why suppressed: a package whose extra is not installed has no operations here, and an entry point may be of before.
         with suppress(ImportError, AttributeError):
             found |= point.load()
     return found

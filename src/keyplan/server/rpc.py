@@ -152,8 +152,7 @@ class RpcStream(Response):
     """An answer of any number of messages: `talk` is given what sends one, and is cancelled with the call.
 
     What sends takes messages that belong together. It may be called by several tasks at once, and returns when the client's
-    side has room again. `talk` raises
-    RpcEndedError for another end than success.
+    side has room again. `talk` raises RpcEndedError for another end than success.
     """
 
     def __init__(self, talk: Callable[["Say"], Awaitable[None]]) -> None:

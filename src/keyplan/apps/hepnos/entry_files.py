@@ -124,6 +124,7 @@ class EntrySubruns:
         tentative = {key: noted for key, noted in self._noted().items() if noted is not None and noted.is_tentative}
         taken = self._with_events(tentative)
         for key in taken:
+            # Why suppressed: another loader has settled or removed it since. What stands there is read again below.
             with suppress(CommitConflictError):
                 self._databases.remove(Kind.PRODUCT, key, value=msgspec.json.encode(tentative[key]))
         self._put(sorted(tentative.keys() - taken), file, mode="exist")
