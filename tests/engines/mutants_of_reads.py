@@ -172,7 +172,7 @@ def moving(name: str) -> Plant:
     return plant
 
 
-for _name in ("get", "get_many", "value", "values", "scan", "keys", "pairs", "count"):
+for _name in ("get", "get_many", "value", "values", "scan", "keys", "pairs", "columns", "count"):
     MUTANTS[f"{_name}_of_a_snapshot_moves"] = moving(_name), ("test_each_read_of_a_snapshot_stays_as_it_was",)
 
 

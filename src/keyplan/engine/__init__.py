@@ -33,6 +33,7 @@ from keyplan.engine.interface import (
 from keyplan.engine.lineage import LEAP, Lineage, leapt
 from keyplan.engine.memory import MEMORY_PROFILE, Memory, MemoryEngine
 from keyplan.engine.owned import LEASE_MARKS, HistoryFloor, LeaseOwner, Leases, OwnedHistory, OwnedLeases
+from keyplan.engine.pieces import PIECE_BYTES, PIECE_PAIRS_MAX
 from keyplan.engine.prefixed import KeyPrefix, PrefixedEngine, PrefixedSnapshot, PrefixedWatch, failures_of, prefix_of
 from keyplan.engine.profile import Capability, Profile
 from keyplan.engine.reach import Area, AreaFence, Reach
@@ -61,6 +62,8 @@ __all__ = [
     "LEASE_MARKS",
     "MEMORY_PROFILE",
     "NO_LEASE",
+    "PIECE_BYTES",
+    "PIECE_PAIRS_MAX",
     "SYSTEM_CLOCK",
     "Area",
     "AreaFence",

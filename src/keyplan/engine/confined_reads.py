@@ -183,6 +183,12 @@ class ConfinedSnapshot(Snapshot):
 
         return self._in_order(key_range, read, limit, reverse=reverse)
 
+    def columns(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        # Why the default way: it asks `pairs`, which goes no further than the reach.
+        return Snapshot.columns(self, key_range, limit=limit, reverse=reverse)
+
     def count(self, key_range: KeyRange) -> int:
         ahead = self._ahead(key_range)
         counted = {part: self._inner.count(part) for part in ahead[:1]}

@@ -3,22 +3,20 @@
 An engine is judged by `keyplan.testing.engine_suite`; its capabilities and limits stand in its `profile`, and nowhere else.
 Everything here is plain data or an abstract method: at most nine methods in an engine. A method that is not abstract is right
 for every engine, and may be made faster. The data are msgspec structs: one is made in an eighth of a frozen dataclass's time,
-and a commit is made of ten. `gc=False`: they hold nothing that could refer back to them, so that the garbage collector need not
-look at each.
+and a commit is made of ten. `gc=False`: they hold nothing that could refer back to them.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from operator import itemgetter
-from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self
 
 import msgspec
 
 from keyplan.engine.fences import Fences, FencesHolder
 from keyplan.engine.lineage import Lineage
-from keyplan.engine.pieces import values_within
+from keyplan.engine.pieces import columns_of, values_within
 from keyplan.engine.profile import Profile
 from keyplan.engine.retry import until_put
 from keyplan.engine.sorted_keys import check_sorted, commit_parts
@@ -45,7 +43,6 @@ __all__ = [
     "RangeUnchanged",
     "Snapshot",
     "Watch",
-    "check_sorted",
 ]
 
 NO_LEASE: Final = 0
@@ -257,10 +254,6 @@ class Lease(Protocol):
         """End the lease and delete its entries, now. Revoking a lease that is gone is harmless."""
 
 
-_PAIR: Final[Callable[[Entry], tuple[bytes, bytes]]] = itemgetter(0, 1)
-"""An entry's key and value. Why no function of ours: lists pass each record through it."""
-
-
 # ---- engine -----------------------------------------------------------------------------------------------------------
 
 
@@ -325,7 +318,16 @@ class Snapshot(ABC):
         self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys and values in `key_range`, in the order and under the terms of `scan`."""
-        return map(_PAIR, self.scan(key_range, limit=limit, reverse=reverse))
+        return map(itemgetter(0, 1), self.scan(key_range, limit=limit, reverse=reverse))
+
+    def columns(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """Yield the keys and the values of the same pairs, one to 256 at a time, as two lists.
+
+        None are behind the value with which a list has over 256 KiB. Why beside `pairs`: who joins many has no loop for each.
+        """
+        return columns_of(self.pairs(key_range, limit=limit, reverse=reverse))
 
     # ---- what a read rests on -------------------------------------------------------------------------------------------
 
@@ -343,9 +345,7 @@ class Snapshot(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -476,9 +476,7 @@ class Engine(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -1,9 +1,14 @@
 """Reading values in pieces that are bounded by bytes: one value may have as many as all others together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
-__all__ = ["values_within"]
+__all__ = ["PIECE_BYTES", "PIECE_PAIRS_MAX", "columns_of", "take_piece", "values_within"]
+
+PIECE_PAIRS_MAX: Final = 256
+PIECE_BYTES: Final = 256 << 10
+"""Why so little: a processor's cache has a piece while something is done with all of it."""
 
 _VALUES_FIRST: Final = 4
 _VALUES_MAX: Final = 128
@@ -24,4 +29,22 @@ def values_within(
             found.append(value)
             bytes_max -= 0 if value is None else len(value)
         number = min(2 * number, _VALUES_MAX)
+    return found
+
+
+def columns_of(pairs: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Yield what `Snapshot.columns` does, by `pairs`."""
+    while piece := take_piece(pairs, PIECE_PAIRS_MAX):
+        yield [key for key, _ in piece], [value for _, value in piece]
+
+
+def take_piece(pairs: Iterator[tuple[bytes, bytes]], number: int) -> list[tuple[bytes, bytes]]:
+    """Return the next pairs: at most so many, and none behind that with which their values have over PIECE_BYTES."""
+    found: list[tuple[bytes, bytes]] = []
+    left = PIECE_BYTES
+    for pair in islice(pairs, number):
+        found.append(pair)
+        left -= len(pair[1])
+        if left < 0:
+            break
     return found

@@ -236,6 +236,12 @@ class _FailingSnapshot(WrappedSnapshot):
         self._engine.step("pairs")
         return self.inner.pairs(key_range, limit=limit, reverse=reverse)
 
+    def columns(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        self._engine.step("columns")
+        return self.inner.columns(key_range, limit=limit, reverse=reverse)
+
     def count(self, key_range: KeyRange) -> int:
         self._engine.step("count")
         return self.inner.count(key_range)

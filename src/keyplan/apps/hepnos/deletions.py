@@ -199,6 +199,11 @@ class _FencedSnapshot(WrappedSnapshot):
     ) -> Iterator[tuple[bytes, bytes]]:
         return self._begun(key_range, self.inner.pairs(key_range, limit=limit, reverse=reverse))
 
+    def columns(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        return self._begun(key_range, self.inner.columns(key_range, limit=limit, reverse=reverse))
+
     def count(self, key_range: KeyRange) -> int:
         found = self.inner.count(key_range)
         if not found:

@@ -151,15 +151,17 @@ class AnswerParts:
         self._had_token = had_token
         self._own, self._waiting = pipe.begin(request)
         self._is_whole = False
-        self._is_first = True
+        self._taken = 0
 
     async def next(self) -> Answer | None:
         """Return the next part, None behind the last."""
         if self._is_whole:
             return None
-        if not self._is_first:
-            self._pipe.write(frame(self._own, FrameKind.CREDIT, number=1))
-        self._is_first = False
+        if 2 * self._taken >= PARTS_AHEAD:
+            # Why not for each: a frame costs both sides as much as taking a part does.
+            self._pipe.write(frame(self._own, FrameKind.CREDIT, number=self._taken))
+            self._taken = 0
+        self._taken += 1
         try:
             found = await self._pipe.frame_for(self._own, self._waiting)
         except (OSError, NotBegunError) as error:

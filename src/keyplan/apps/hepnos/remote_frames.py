@@ -34,8 +34,8 @@ __all__ = [
     "transport_to",
 ]
 
-PARTS_AHEAD: Final = 4
-"""Parts of an answer that the server may send before the first of them is used: 4 MiB of values."""
+PARTS_AHEAD: Final = 16
+"""Parts of an answer that the server may send before the first of them is used: 4 MiB of values, where its reads are local."""
 
 _REFUSALS: Final = frozenset({401, 403, 429, 503})
 """What a server with frames refuses a connection with. Every other answer is that of one without, or of a proxy before it."""
@@ -106,7 +106,7 @@ class FramedCalls:
         while True:
             pipe = self._connected()
             try:
-                for found in pipe.ask_in_parts(request):
+                for found in pipe.ask_in_parts(request, PARTS_AHEAD):
                     has_begun = True
                     yield answer_of(self.url, found, had_token=self._has_token)
             except (OSError, NotBegunError) as error:

@@ -98,18 +98,24 @@ class Pipe:
         self._send_request(waiter, request)
         return self._frame_for(waiter)
 
-    def ask_in_parts(self, request: FrameOfRequest) -> Iterator[Frame]:
-        """Send a request and yield the frames that answer it. Who stops before the last has the server stop, too."""
+    def ask_in_parts(self, request: FrameOfRequest, parts_ahead: int) -> Iterator[Frame]:
+        """Send a request and yield the frames that answer it. Who stops before the last has the server stop, too.
+
+        `parts_ahead` is how many the request lets be sent ahead.
+        """
         waiter = _Waiter()
         own = self._send_request(waiter, request)
-        is_whole = False
+        is_whole, taken = False, 0
         try:
             while not is_whole:
                 found = self._frame_for(waiter)
                 is_whole = not found.flags & PART
                 yield found
-                if not is_whole:
-                    self._send(frame(own, FrameKind.CREDIT, number=1))
+                taken += 1
+                # Why not for each: a frame costs both sides as much as taking a part does.
+                if not is_whole and 2 * taken >= parts_ahead:
+                    self._send(frame(own, FrameKind.CREDIT, number=taken))
+                    taken = 0
         finally:
             if not is_whole and self._waiters.pop(own, None) is not None:
                 self._unwanted.append(own)

@@ -5,9 +5,8 @@ and go on in the same methods.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import islice
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -36,6 +35,8 @@ from keyplan.apps.hepnos.service_callers import CallersDatabases
 from keyplan.apps.hepnos.service_checks import check_pairs, check_ranges, check_removed, check_ring, unchanged_guards
 from keyplan.apps.hepnos.service_queues import KeptQueues, ServedQueues
 from keyplan.engine import (
+    PIECE_BYTES,
+    PIECE_PAIRS_MAX,
     Commit,
     Delete,
     DeleteRange,
@@ -63,13 +64,9 @@ from keyplan.server import (
     caller_of,
 )
 
-__all__ = ["DatabasesResponder"]
+__all__ = ["DatabasesResponder", "ServedDatabases"]
 
 _OF_QUEUES: Final = frozenset(operations_of(QueueOperations))
-
-_PIECE_KEYS_MAX: Final = 256
-_PIECE_BYTES: Final = 256 << 10
-"""Of a page or of values, read at once, with one value more. Why so little: a processor's cache has it when it is joined."""
 
 PAGE_BYTES_MAX: Final = 8 << 20
 """Why: a page is held in memory on both sides, and is read in the event loop where reads are local."""
@@ -85,7 +82,7 @@ class DatabasesResponder(Responder):
         self._queues = queues
         self._whole_queues = ServedQueues(queues, Reach.everything)
         self._databases = databases
-        self._whole = _ServedDatabases(databases)
+        self._whole = ServedDatabases(databases)
 
     @property
     def has_local_reads(self) -> bool:
@@ -117,15 +114,15 @@ class DatabasesResponder(Responder):
 
     async def served_at(
         self, request: Request, operation: Operation, arguments: Mapping[str, Any]
-    ) -> "_ServedDatabases":
+    ) -> "ServedDatabases":
         """Return the databases for requests that read one of them: found, and decided about, as `carry_out` does for each."""
         await self._enter(request, arguments["kind"].value, str(arguments["number"]), arguments["ring"])
         target = await self.admit(request, operation)
         await self.decide(request, operation, arguments)
-        assert isinstance(target, _ServedDatabases)
+        assert isinstance(target, ServedDatabases)
         return target
 
-    async def _served_for(self, request: Request) -> "_ServedDatabases":
+    async def _served_for(self, request: Request) -> "ServedDatabases":
         """Return the databases as who asks may see them."""
         caller = caller_of(request)
         assert caller is not None, "the gate lets nobody through whom it does not know"
@@ -137,16 +134,16 @@ class DatabasesResponder(Responder):
         # Why in a thread: the first time the descriptions of all databases are read.
         return await self.context.run(lambda: store.kept(self._made_for))
 
-    def _made_for(self, store: CallerStore) -> "_ServedDatabases":
-        return _ServedDatabases(CallersDatabases(self._databases, store.reach, store.who), store.who)
+    def _made_for(self, store: CallerStore) -> "ServedDatabases":
+        return ServedDatabases(CallersDatabases(self._databases, store.reach, store.who), store.who)
 
-    async def admit(self, request: Request, operation: Operation) -> "_ServedDatabases | ServedQueues":
+    async def admit(self, request: Request, operation: Operation) -> "ServedDatabases | ServedQueues":
         if operation.attribute in _OF_QUEUES:
             caller = caller_of(request)
             assert caller is not None
             store = await self.context.store_of(caller)
             return self._whole_queues if store.is_whole else ServedQueues(self._queues, store.reach, store.who)
-        served: _ServedDatabases = request.state.served
+        served: ServedDatabases = request.state.served
         return served
 
     async def refusal_of_change(
@@ -157,7 +154,7 @@ class DatabasesResponder(Responder):
                 return None
             error = AccessDeniedError(who=target.who, act=str(operation.needs.act), where="the queue of the request")
             return Refusal(error, is_noted=target.is_writable)
-        served: _ServedDatabases = target
+        served: ServedDatabases = target
         if served is self._whole:
             return None
         # Why in a thread: of many keys each is looked for.
@@ -181,7 +178,7 @@ class DatabasesResponder(Responder):
         return await self.context.run(lambda: self.answer(operation, method(**arguments)))
 
 
-class _ServedDatabases(DatabaseOperations):
+class ServedDatabases(DatabaseOperations):
     """The operations, performed on databases as somebody may see them."""
 
     def __init__(self, databases: Databases, who: str = "") -> None:
@@ -293,6 +290,24 @@ class _ServedDatabases(DatabaseOperations):
                 columns, has_more = [keys[:limit]], len(keys) > limit
         return Answered(columns, headers={MORE_HEADER: str(int(has_more))})
 
+    def pages(self, kind: Kind, number: int, key_range: KeyRange, *, reverse: bool) -> Generator[list[Any], None, None]:
+        """Yield pages of a range, all of one state: keys, and values joined while a processor's cache has them.
+
+        Each has a key at least, and about 256 KiB. What is read from is open until this ends or is closed: nobody is waited for
+        between two of them.
+        """
+        with self._snapshot(kind, number) as snapshot:
+            keys: list[bytes] = []
+            values = JoinedColumn()
+            for own_keys, own_values in snapshot.columns(key_range, reverse=reverse):
+                keys += own_keys
+                values.add(own_values)
+                if len(keys) >= PIECE_PAIRS_MAX or values.size > PIECE_BYTES:
+                    yield [keys, values]
+                    keys, values = [], JoinedColumn()
+            if keys:
+                yield [keys, values]
+
     def count(self, kind: Kind, number: int, *, ring: str, key_range: KeyRange) -> Counted:
         with self._snapshot(kind, number) as snapshot:
             return Counted(snapshot.count(key_range))
@@ -344,7 +359,7 @@ def _values_of(snapshot: Snapshot, keys: Sequence[bytes]) -> list[bytes | None]:
     found: list[bytes | None] = []
     allowance = ReadAllowance(_too_much_held, bytes_max=sys.maxsize)
     while len(found) < len(keys):
-        part = snapshot.values_within(keys[len(found) : len(found) + _PIECE_KEYS_MAX], _PIECE_BYTES)
+        part = snapshot.values_within(keys[len(found) : len(found) + PIECE_PAIRS_MAX], PIECE_BYTES)
         allowance.take_bytes(sum(len(value) for value in part if value is not None))
         found += part
     return found
@@ -363,26 +378,15 @@ def _too_much_held(_bytes_max: int, excess: Excess | None) -> AnswerError:
 
 def _page_of_pairs(snapshot: Snapshot, key_range: KeyRange, limit: int, *, reverse: bool) -> tuple[Columns, bool]:
     keys: list[bytes] = []
-    values, pairs = JoinedColumn(), snapshot.pairs(key_range, reverse=reverse)
-    # Why in pieces: a processor's cache has them when they are joined.
-    while values.size <= PAGE_BYTES_MAX:
-        own_keys, own_values = _next_pairs(pairs, min(_PIECE_KEYS_MAX, limit - len(keys)))
-        if not own_keys:
-            break
+    values, pieces = JoinedColumn(), snapshot.columns(key_range, limit=limit + 1, reverse=reverse)
+    for own_keys, own_values in pieces:
+        if len(keys) + len(own_keys) > limit:
+            # Why: the last one was asked for to tell that it is there.
+            keys += own_keys[:-1]
+            values.add(own_values[:-1])
+            return [keys, values], True
         keys += own_keys
         values.add(own_values)
-    return [keys, values], next(pairs, None) is not None
-
-
-def _next_pairs(pairs: Iterator[tuple[bytes, bytes]], number: int) -> tuple[list[bytes], list[bytes]]:
-    """Return the next keys and values: at most so many, and none behind that with which the values have over _PIECE_BYTES."""
-    keys: list[bytes] = []
-    values: list[bytes] = []
-    left = _PIECE_BYTES
-    for key, value in islice(pairs, number):
-        keys.append(key)
-        values.append(value)
-        left -= len(value)
-        if left < 0:
+        if values.size > PAGE_BYTES_MAX:
             break
-    return keys, values
+    return [keys, values], next(pieces, None) is not None

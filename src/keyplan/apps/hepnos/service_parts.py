@@ -1,22 +1,18 @@
-"""A HEPnOS server's requests, those that wait and those that have begun, and their answers as frames, whole or in parts.
-
-Each part is an operation of its own, as of one state.
-"""
+"""A HEPnOS server's requests, those that wait and those that have begun, and their answers as frames."""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Collection, Mapping
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from keyplan.apps.hepnos.frames import OPERATIONS, Frame, FrameKind, key_of_single, single_place
-from keyplan.apps.hepnos.operations import MORE_HEADER, PAGE_KEYS_MAX
+from keyplan.apps.hepnos.operations import MORE_HEADER
 from keyplan.apps.hepnos.packed import pack_in_pieces
-from keyplan.engine import KeyRange
 from keyplan.errors import KeyplanError
 from keyplan.operations import JSON, Operation, write_answer
 from keyplan.server import (
@@ -29,26 +25,16 @@ from keyplan.server import (
 )
 
 __all__ = [
-    "PARTS",
     "Asked",
     "Credits",
     "FrameAnswer",
-    "Parts",
     "WaitingFrames",
     "cancel_soon",
     "cancelled_error",
     "failure_of",
-    "no_page",
 ]
 
 _PAGE: Final = OPERATIONS[FrameKind.LIST]
-_PART_BYTES: Final = 1 << 20
-"""Why: a processor's cache holds it, and the client works on one while the next is read."""
-
-_FIRST_KEYS: Final = 256
-"""Of a part of values, before it is known how large they are."""
-
-
 _WAITING_MAX: Final = 256
 """Frames that have come and are not begun, before no more is read."""
 
@@ -145,45 +131,6 @@ class FrameAnswer(Response):
         self.has_more = headers.get(MORE_HEADER) == "1"
 
 
-Parts: TypeAlias = Generator[dict[str, Any], FrameAnswer, None]
-"""Yields the arguments of each part, and is sent the answer to it."""
-
-
-def _values(arguments: dict[str, Any]) -> Parts:
-    keys, at, number = arguments["keys"], 0, _FIRST_KEYS
-    while True:
-        part = keys[at : at + number]
-        answer = yield {**arguments, "keys": part}
-        at += len(part)
-        if at >= len(keys):
-            return
-        number = max(1, min(8 * number, PAGE_KEYS_MAX, _PART_BYTES * len(part) // (answer.size + 1)))
-
-
-def _pages(arguments: dict[str, Any]) -> Parts:
-    key_range: KeyRange = arguments["key_range"]
-    is_reversed, limit = arguments["reverse"], arguments["limit"]
-    number = min(limit, _FIRST_KEYS if arguments["values"] else limit)
-    while True:
-        answer = yield {**arguments, "key_range": key_range, "limit": number}
-        if not answer.has_more:
-            return
-        if arguments["values"]:
-            number = max(1, min(8 * number, limit, _PART_BYTES * number // (answer.size + 1)))
-        last = answer.result[0][-1]
-        key_range = KeyRange(key_range.start, last) if is_reversed else KeyRange(last + b"\x00", key_range.end)
-
-
-PARTS: Final[Mapping[str, Callable[[dict[str, Any]], Parts]]] = {"get_values": _values, "page": _pages}
-"""How the answers come in parts of the operations that can, by the names of their methods."""
-
-
-def no_page(operation: Operation, arguments: Mapping[str, Any]) -> FrameAnswer:
-    """Return a page without keys, behind which the range goes on."""
-    columns: list[list[bytes]] = [[] for _ in range(1 + arguments["values"])]
-    return FrameAnswer(operation, columns, operation.status, {MORE_HEADER: "1"})
-
-
 class _Credit:
     """How many parts of one answer may be sent ahead."""
 
@@ -237,6 +184,13 @@ class Credits:
         if credit.is_over:
             raise AnswerError(408, "too_slow", "no part of the answer was asked for in time")
         credit.parts -= 1
+
+    def take_one(self, id: int) -> bool:  # noqa: A002  # Why: as above.
+        """Take one if there is one; return whether there was."""
+        credit = self._of[id]
+        is_there = credit.parts > 0
+        credit.parts -= is_there
+        return is_there
 
     def end_longest(self) -> None:
         """Wait no more for the client of the answer that has waited longest, as if its time were over."""

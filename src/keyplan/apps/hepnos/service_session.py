@@ -1,7 +1,6 @@
 """One connection for frames on a HEPnOS server's side, which the gate has let in: bounds, parts of long answers, and an end."""
 
 import asyncio
-from contextlib import suppress
 from itertools import chain
 from typing import Any, Final
 
@@ -24,8 +23,8 @@ from keyplan.apps.hepnos.frames import (
 )
 from keyplan.apps.hepnos.service_databases import DatabasesResponder
 from keyplan.apps.hepnos.service_figures import FrameFigures
+from keyplan.apps.hepnos.service_in_parts import AnswersInParts
 from keyplan.apps.hepnos.service_parts import (
-    PARTS,
     Asked,
     Credits,
     FrameAnswer,
@@ -33,7 +32,6 @@ from keyplan.apps.hepnos.service_parts import (
     cancel_soon,
     cancelled_error,
     failure_of,
-    no_page,
 )
 from keyplan.operations import Operation
 from keyplan.server import (
@@ -95,6 +93,9 @@ class FramesSession:
         self._stirred = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
+        self._in_parts = AnswersInParts(
+            responder, self._credits, writable=self._writable, freed=self._freed, send=self._send
+        )
         self._paused: set[str] = set()
         self._paused_at = 0.0
         self._frame_began, self._frame_bytes = 0.0, 0
@@ -418,7 +419,8 @@ class FramesSession:
             asked.holding.admit()
             where, columns = read_where(asked.operation, asked.frame)
             if where.parts and columns is not None:
-                await self._answer_in_parts(asked, where.arguments, columns)
+                await self._in_parts.answer(asked, where.arguments, columns)
+                self._tell(asked)
                 return
             answer = await self._responder.carry_out(asked.request, asked.operation, where.arguments, columns)
             assert isinstance(answer, FrameAnswer)
@@ -427,36 +429,12 @@ class FramesSession:
         except Exception as error:  # noqa: BLE001  # Why: a failure ends one request, and not all of a connection.
             self._fail(asked, failure_of(error, asked))
 
-    async def _answer_in_parts(self, asked: Asked, arguments: dict[str, Any], columns: bytes) -> None:
-        operation = asked.operation
-        assert operation.body is not None
-        parts = PARTS[operation.attribute](arguments | dict(operation.body.read(columns)))
-        own: dict[str, Any] | None = next(parts)
-        while own is not None:
-            answer = await self._responder.carry_out(asked.request, operation, own)
-            assert isinstance(answer, FrameAnswer)
-            own = None
-            with suppress(StopIteration):  # Why: it is how the last part is told.
-                own = parts.send(answer)
-            self._freed.set()
-            try:
-                await self._credits.take(asked.frame.id, self._edge.bounds.unread_seconds_max)
-            except AnswerError:
-                if operation.attribute != "page":
-                    raise
-                # Why no failure: a loop over a range may take its time, and asks on from its last key.
-                answer, own = no_page(operation, arguments), None
-            await self._writable.wait()
-            self._send(asked, answer, is_part=own is not None)
-            asked.holding.keep_until_taken()
-            await asyncio.sleep(0)  # Why: who waits for nothing would be all that the loop does.
-        self._tell(asked)
-
-    def _send(self, asked: Asked, answer: FrameAnswer, *, is_part: bool = False) -> None:
+    def _send(self, asked: Asked, answer: FrameAnswer, *, is_part: bool = False, sent_bytes: int = 0) -> None:
+        """Send an answer, or a part of it. `sent_bytes` were sent of it in the same turn."""
         assert self._line is not None
         flags = PART * is_part | MORE * answer.has_more
         self._is_small = answer.size <= FREE_BYTES
-        asked.holding.keep_answer(answer.size)
+        asked.holding.keep_answer(sent_bytes + answer.size)
         head = frame_head(asked.frame.id, FrameKind.ANSWER, answer.size, flags=flags, number=answer.status_code)
         # Why apart: to join them would copy a large answer once more.
         for piece in (head, *answer.pieces):

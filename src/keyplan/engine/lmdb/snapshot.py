@@ -14,6 +14,7 @@ from keyplan.engine.fences import Fences
 from keyplan.engine.fingerprint import fingerprint
 from keyplan.engine.interface import Entry, KeyRange, Snapshot
 from keyplan.engine.lmdb.format import HEADER, STATE_KEY, Databases, State, damaged_entry
+from keyplan.engine.pieces import PIECE_PAIRS_MAX, take_piece
 from keyplan.errors import EngineUnavailableError
 
 __all__ = ["Held", "HistorySnapshot", "LmdbSnapshot", "RawSnapshot", "have_values"]
@@ -33,8 +34,6 @@ _make: Final = tuple.__new__
 
 _PIECE_KEYS_FIRST: Final = 16
 _PIECE_KEYS_MAX: Final = 4_096
-_PIECE_PAIRS_MAX: Final = 256
-_PIECE_BYTES_MAX: Final = 256 << 10
 
 
 class LmdbSnapshot(Snapshot):
@@ -215,7 +214,7 @@ def _pairs_below(
     pairs: Iterator[tuple[bytes, bytes]], end: bytes | None, has_large: Callable[[], bool]
 ) -> Iterator[list[tuple[bytes, bytes]]]:
     """As `_below`, in smaller pieces, which have few bytes, too. `has_large` tells whether any value of all is large."""
-    size, take = _PIECE_KEYS_FIRST, _take_counted
+    size, take = _PIECE_KEYS_FIRST, take_piece
     try:
         while piece := take(pairs, size):
             if end is not None and piece[-1][0] >= end:
@@ -226,25 +225,38 @@ def _pairs_below(
             if size == _PIECE_KEYS_FIRST and not has_large():
                 # Why: counting takes a tenth of what reading does.
                 take = _take
-            size = min(size * 4, _PIECE_PAIRS_MAX)
+            size = min(size * 4, PIECE_PAIRS_MAX)
+    except lmdb.Error as error:
+        raise unusable(error) from error
+
+
+def _columns_below(
+    pairs: Iterator[tuple[bytes, bytes]], end: bytes | None, has_large: Callable[[], bool]
+) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """As `_pairs_below`, in columns."""
+    size, flat, is_counted = _PIECE_KEYS_FIRST, chain.from_iterable(pairs), True
+    try:
+        while True:
+            # Why flat: a pair that is taken apart at once costs half of one that is kept meanwhile.
+            piece = [*chain.from_iterable(take_piece(pairs, size))] if is_counted else [*islice(flat, 2 * size)]
+            keys, values = piece[::2], piece[1::2]
+            if not keys:
+                return
+            if end is not None and keys[-1] >= end:
+                number = bisect_left(keys, end)
+                if number:
+                    yield keys[:number], values[:number]
+                return
+            yield keys, values
+            if size == _PIECE_KEYS_FIRST:
+                is_counted = has_large()
+            size = min(size * 4, PIECE_PAIRS_MAX)
     except lmdb.Error as error:
         raise unusable(error) from error
 
 
 def _take(pairs: Iterator[tuple[bytes, bytes]], number: int) -> list[tuple[bytes, bytes]]:
     return list(islice(pairs, number))
-
-
-def _take_counted(pairs: Iterator[tuple[bytes, bytes]], number: int) -> list[tuple[bytes, bytes]]:
-    """Return the next pairs: at most so many, and none behind that with which their values have over _PIECE_BYTES_MAX bytes."""
-    found: list[tuple[bytes, bytes]] = []
-    left = _PIECE_BYTES_MAX
-    for pair in islice(pairs, number):
-        found.append(pair)
-        left -= len(pair[1])
-        if left < 0:
-            break
-    return found
 
 
 class HistorySnapshot(LmdbSnapshot):
@@ -393,6 +405,17 @@ class RawSnapshot(LmdbSnapshot):
 
     def _values(self, pairs: Iterator[tuple[bytes, bytes]], end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         return chain.from_iterable(_pairs_below(pairs, end, self._has_large))
+
+    def columns(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        if self._prefix or reverse:
+            return super().columns(key_range, limit=limit, reverse=reverse)
+        try:
+            found = self._pairs(key_range)
+        except lmdb.Error as error:
+            raise unusable(error) from error
+        return _columns_below(found if limit is None else islice(found, limit), key_range.end, self._has_large)
 
     def _has_large(self) -> bool:
         """Tell whether the store has values of more than half a page, which have pages of their own."""

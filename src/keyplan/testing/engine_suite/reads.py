@@ -1,5 +1,7 @@
 """Promise: what was written is read, as one state, whatever happens meanwhile."""
 
+from itertools import product
+
 import pytest
 
 from keyplan.engine import ALL_KEYS, Capability, Delete, Engine, Entry, KeyRange, Put
@@ -84,6 +86,33 @@ class ReadPromises(Promise):
             found = snapshot.values_within(keys, 100)
         assert found == [None, *[bytes(10)] * (len(found) - 1)]
         assert 12 <= len(found) < 12 + 128, "the engine reads on where it has enough"
+
+    def test_columns_are_the_same_pairs_some_hundred_at_a_time(self, engine: Engine) -> None:
+        keys = [b"%04d" % number for number in range(700)]
+        for begin in range(0, 700, 100):
+            commit(engine, *(Put(key, key[:2]) for key in keys[begin : begin + 100]))
+        ranges = [
+            KeyRange(keys[begin], keys[end]) for begin, end in ((3, 3), (3, 4), (5, 21), (5, 90), (0, 400), (9, 699))
+        ]
+        with engine.snapshot() as snapshot:
+            for key_range in (*ranges, ALL_KEYS, KeyRange(b"0650", None), KeyRange(b"5", b"4")):
+                for limit, reverse in product((None, 0, 1, 16, 300), (False, True)):
+                    found = [*snapshot.columns(key_range, limit=limit, reverse=reverse)]
+                    pairs = [*snapshot.pairs(key_range, limit=limit, reverse=reverse)]
+                    assert [pair for column in found for pair in zip(*column, strict=True)] == pairs
+                    assert all(0 < len(column[0]) <= 256 for column in found)
+
+    def test_columns_end_behind_the_value_that_is_too_much(self, engine: Engine) -> None:
+        allowed = min(
+            limit for limit in (engine.profile.value_bytes_max, engine.profile.commit_bytes_max, 256 << 10) if limit
+        )
+        sizes = [10] * 40 + [allowed * 3 // 4] * 3 + [10]
+        for number, size in enumerate(sizes):
+            put(engine, b"%04d" % number, value=bytes(size))
+        with engine.snapshot() as snapshot:
+            found = [[len(value) for value in values] for _, values in snapshot.columns(ALL_KEYS)]
+        assert [size for column in found for size in column] == sizes
+        assert all(sum(column[:-1]) <= 256 << 10 for column in found)
 
     def test_reading_a_key_that_could_never_be_stored_finds_nothing(self, engine: Engine) -> None:
         with engine.snapshot() as snapshot:

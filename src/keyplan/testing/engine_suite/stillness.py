@@ -29,6 +29,8 @@ READS: Final[dict[str, Callable[[Snapshot], object]]] = {
     "keys": lambda snapshot: list(snapshot.keys(PREFIX)),
     "keys reversed": lambda snapshot: list(snapshot.keys(PREFIX, reverse=True)),
     "pairs": lambda snapshot: list(snapshot.pairs(PREFIX)),
+    "columns": lambda snapshot: list(snapshot.columns(PREFIX)),
+    "columns reversed": lambda snapshot: list(snapshot.columns(PREFIX, reverse=True)),
     "pairs reversed": lambda snapshot: list(snapshot.pairs(PREFIX, reverse=True)),
     "count": lambda snapshot: snapshot.count(PREFIX),
     "count of all": lambda snapshot: snapshot.count(ALL_KEYS),

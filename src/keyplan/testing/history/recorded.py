@@ -101,6 +101,13 @@ class RecordedSnapshot(WrappedSnapshot):
         pairs = self.inner.pairs(key_range, limit=limit, reverse=reverse)
         return self._seen_along(pairs, key_range, limit, is_reversed=reverse)
 
+    def columns(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        return super().columns(
+            key_range, limit=limit, reverse=reverse
+        )  # Why: it is made of `pairs`, which is recorded.
+
     def count(self, key_range: KeyRange) -> int:
         count = self.inner.count(key_range)
         self._see(SeenCount(key_range, count))

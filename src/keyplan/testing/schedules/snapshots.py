@@ -82,6 +82,13 @@ class ParkingSnapshot(Snapshot):
         found = self.inner.pairs(key_range, limit=limit, reverse=reverse)
         return self.consumed(found, _pair_key, key_range, limit, reverse=reverse)
 
+    def columns(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        return super().columns(
+            key_range, limit=limit, reverse=reverse
+        )  # Why: it is made of `pairs`, which is consumed.
+
     def consumed(
         self, found: Iterator[T], key_of: Callable[[T], bytes], key_range: KeyRange, limit: int | None, *, reverse: bool
     ) -> Iterator[T]:

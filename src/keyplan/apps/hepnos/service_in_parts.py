@@ -1,0 +1,165 @@
+"""A HEPnOS server's answers in parts. Each part is as of one state, and is sent as far as its client lets it."""
+
+import asyncio
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, suppress
+from typing import Any, Final, Protocol, TypeAlias
+
+from keyplan.apps.hepnos.frames import OPERATIONS, FrameKind
+from keyplan.apps.hepnos.operations import MORE_HEADER, PAGE_KEYS_MAX
+from keyplan.apps.hepnos.service_databases import DatabasesResponder, ServedDatabases
+from keyplan.apps.hepnos.service_parts import Asked, Credits, FrameAnswer
+from keyplan.engine import PIECE_PAIRS_MAX, KeyRange
+from keyplan.operations import Operation
+from keyplan.server import AnswerError
+
+__all__ = ["AnswersInParts", "SendPart"]
+
+_PAGE: Final = OPERATIONS[FrameKind.LIST]
+_TURN_BYTES: Final = 1 << 20
+"""What is read for one answer before others have their turn, and of an engine that is waited for, one part."""
+
+_FIRST_KEYS: Final = 256
+"""Of a part of values, before it is known how large they are."""
+
+_Parts: TypeAlias = Generator[dict[str, Any], FrameAnswer, None]
+"""Yields the arguments of each part, and is sent the answer to it."""
+
+
+def _values(arguments: dict[str, Any]) -> _Parts:
+    keys, at, number = arguments["keys"], 0, _FIRST_KEYS
+    while True:
+        part = keys[at : at + number]
+        answer = yield {**arguments, "keys": part}
+        at += len(part)
+        if at >= len(keys):
+            return
+        number = max(1, min(8 * number, PAGE_KEYS_MAX, _TURN_BYTES * len(part) // (answer.size + 1)))
+
+
+def _pages(arguments: dict[str, Any]) -> _Parts:
+    key_range: KeyRange = arguments["key_range"]
+    is_reversed, limit = arguments["reverse"], arguments["limit"]
+    number = min(limit, _FIRST_KEYS if arguments["values"] else limit)
+    while True:
+        answer = yield {**arguments, "key_range": key_range, "limit": number}
+        if not answer.has_more:
+            return
+        if arguments["values"]:
+            number = max(1, min(8 * number, limit, _TURN_BYTES * number // (answer.size + 1)))
+        key_range = _behind(key_range, answer.result[0][-1], reverse=is_reversed)
+
+
+_PARTS: Final[Mapping[str, Callable[[dict[str, Any]], _Parts]]] = {"get_values": _values, "page": _pages}
+"""How the answers come in parts of the operations that can, by the names of their methods."""
+
+
+class SendPart(Protocol):
+    """Sends an answer, or a part of it. `sent_bytes` were sent of it in the same turn."""
+
+    def __call__(self, asked: Asked, answer: FrameAnswer, *, is_part: bool = False, sent_bytes: int = 0) -> None: ...
+
+
+class AnswersInParts:
+    """The answers of one connection that come in parts.
+
+    `writable` is set while the client takes what it is sent; `freed` is set when an answer begins to wait for its client.
+    """
+
+    def __init__(
+        self,
+        responder: DatabasesResponder,
+        credit: Credits,
+        *,
+        writable: asyncio.Event,
+        freed: asyncio.Event,
+        send: SendPart,
+    ) -> None:
+        self._responder = responder
+        self._credit = credit
+        self._writable = writable
+        self._freed = freed
+        self._send = send
+
+    async def answer(self, asked: Asked, arguments: dict[str, Any], columns: bytes) -> None:
+        """Answer a request in parts, whose columns are still to be read. Raises what it is refused with."""
+        operation = asked.operation
+        assert operation.body is not None
+        arguments |= operation.body.read(columns)
+        # Why not with few keys: a page that is sent as it is read has some hundreds.
+        is_sent_as_read = operation is _PAGE and arguments["values"] and arguments["limit"] >= 2 * PIECE_PAIRS_MAX
+        if is_sent_as_read and self._responder.has_local_reads:
+            await self._send_as_read(asked, arguments)
+        else:
+            await self._send_one_by_one(asked, arguments)
+
+    async def _send_one_by_one(self, asked: Asked, arguments: dict[str, Any]) -> None:
+        """Send parts that are operations of their own, which are performed as others are."""
+        operation = asked.operation
+        parts = _PARTS[operation.attribute](arguments)
+        own: dict[str, Any] | None = next(parts)
+        while own is not None:
+            answer = await self._responder.carry_out(asked.request, operation, own)
+            assert isinstance(answer, FrameAnswer)
+            own = None
+            with suppress(StopIteration):  # Why: it is how the last part is told.
+                own = parts.send(answer)
+            if not await self._may_send(asked):
+                answer, own = _no_page(operation, arguments), None
+            self._send(asked, answer, is_part=own is not None)
+            await self._end_turn(asked)
+
+    async def _send_as_read(self, asked: Asked, arguments: dict[str, Any]) -> None:
+        """Send pages with values, each as soon as it is read. Why: a processor's cache has it then, and not four at once."""
+        rest: KeyRange | None = arguments["key_range"]
+        while rest is not None:
+            if await self._may_send(asked):
+                served = await self._responder.served_at(asked.request, asked.operation, arguments)
+                rest = self._send_pages(asked, served, arguments, rest)
+            else:
+                rest = None
+                self._send(asked, _no_page(asked.operation, arguments))
+            await self._end_turn(asked)
+
+    def _send_pages(
+        self, asked: Asked, served: ServedDatabases, arguments: Mapping[str, Any], rest: KeyRange
+    ) -> KeyRange | None:
+        """Send the next pages of a range: as many as may be, of about 1 MiB; return what is left, None behind the last."""
+        operation, is_reversed, sent_bytes = asked.operation, arguments["reverse"], 0
+        with closing(served.pages(arguments["kind"], arguments["number"], rest, reverse=is_reversed)) as pages:
+            for columns in pages:
+                answer = FrameAnswer(operation, columns, operation.status, {MORE_HEADER: "1"})
+                self._send(asked, answer, is_part=True, sent_bytes=sent_bytes)
+                sent_bytes += answer.size
+                rest = _behind(rest, columns[0][-1], reverse=is_reversed)
+                if sent_bytes > _TURN_BYTES or not self._credit.take_one(asked.frame.id):
+                    return rest
+        self._send(asked, FrameAnswer(operation, [[], []], operation.status, {}), sent_bytes=sent_bytes)
+        return None
+
+    async def _may_send(self, asked: Asked) -> bool:
+        """Wait until a part may be sent; return whether one may still. Raises AnswerError where that is a failure."""
+        self._freed.set()
+        try:
+            await self._credit.take(asked.frame.id, self._responder.context.edge.bounds.unread_seconds_max)
+        except AnswerError:
+            if asked.operation is not _PAGE:
+                raise
+            # Why no failure: a loop over a range may take its time, and asks on from its last key.
+            return False
+        await self._writable.wait()
+        return True
+
+    async def _end_turn(self, asked: Asked) -> None:
+        asked.holding.keep_until_taken()
+        await asyncio.sleep(0)  # Why: who waits for nothing would be all that the loop does.
+
+
+def _behind(key_range: KeyRange, last: bytes, *, reverse: bool) -> KeyRange:
+    return KeyRange(key_range.start, last) if reverse else KeyRange(last + b"\x00", key_range.end)
+
+
+def _no_page(operation: Operation, arguments: Mapping[str, Any]) -> FrameAnswer:
+    """Return a page without keys, behind which the range goes on."""
+    columns: list[list[bytes]] = [[] for _ in range(1 + arguments["values"])]
+    return FrameAnswer(operation, columns, operation.status, {MORE_HEADER: "1"})
