@@ -48,6 +48,26 @@ def test_a_command_that_prints_no_columns_does_without_rich() -> None:
     assert ran.stderr == "False\n"
 
 
+@pytest.mark.parametrize(
+    ("command", "others"),
+    [
+        ("get", ("keyspace", "maintenance", "layout.difference", "layout.rules")),
+        ("put", ("maintenance.migration.driver", "maintenance.restore", "layout.difference", "layout.rules")),
+        ("check", ("maintenance.migration", "maintenance.backup", "layout.difference", "layout.rules")),
+        ("lint", ("keyspace", "maintenance.migration", "maintenance.backup", "layout.difference")),
+    ],
+)
+def test_a_command_does_without_what_others_need(command: str, others: tuple[str, ...]) -> None:
+    program = (
+        f"import sys; from keyplan.cli.main import main; main([{command!r}, '--help']);"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    imported = ran.stderr.split()
+    assert "keyplan.layout" in imported
+    assert [name for name in imported if name.startswith(tuple(f"keyplan.{other}" for other in others))] == []
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(run: Keyplan, command: str) -> None:
     for option in ("--help", "-h"):

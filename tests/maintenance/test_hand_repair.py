@@ -183,7 +183,7 @@ def test_what_is_taken_out_is_bounded_by_what_it_takes_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = file_of(tmp_path / "many.kpb", section_file({b"%04d" % number: b"" for number in range(100)}))
-    monkeypatch.setattr(sys.modules["keyplan.maintenance.extract"], "EXTRACT_BYTES_MAX", 100 * 200)
+    monkeypatch.setattr(sys.modules["keyplan.maintenance.extraction"], "EXTRACT_BYTES_MAX", 100 * 200)
     with pytest.raises(InvalidInputError, match="select less"):
         extract(path, Selection())
     assert len(extract(path, Selection(prefix=b"000"))) == 10

@@ -79,6 +79,41 @@ def unlisted_offers(sources: tuple[Source, ...]) -> Iterator[Finding]:
                     )
 
 
+def misplaced_lazy_names(sources: tuple[Source, ...]) -> Iterator[Finding]:
+    """Names that a package imports when they are first used: what checkers see is what is imported, and no name is a module."""
+    modules = {source.module for source in sources}
+    for source in sources:
+        if not source.path.endswith("/__init__.py") or not any(_is_lazy(node) for node in source.tree.body):
+            continue
+        seen = {
+            (alias.name, node.module)
+            for block in source.tree.body
+            if isinstance(block, ast.If)
+            for node in block.body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        imported = set(_homes(source))
+        for name, module in sorted(seen ^ imported, key=str):
+            side = "for checkers alone" if (name, module) in seen else "for checkers not at all"
+            yield Finding(source.path, 1, f"{name} of {module} is imported {side}", "it in both places")
+        for name in sorted(name for name, _ in imported if f"{source.module}.{name}" in modules):
+            yield Finding(source.path, 1, f"{name} is the name of a module, too", "another name for the module")
+
+
+def _is_lazy(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "keyplan.lazy_names"
+
+
+def _homes(source: Source) -> Iterator[tuple[str, str]]:
+    for node in source.tree.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict) and "_MODULES" in ast.dump(node.target):
+            for module, names in zip(node.value.keys, node.value.values, strict=True):
+                if isinstance(module, ast.Constant) and isinstance(module.value, str):
+                    words = (each.value for each in ast.walk(names) if isinstance(each, ast.Constant))
+                    yield from ((str(word), f"{source.module}.{module.value}") for word in words)
+
+
 def undocumented_names(package: ModuleType, path: str) -> Iterator[Finding]:
     """Classes and functions that a package offers without saying what they promise."""
     for name in getattr(package, "__all__", ()):

@@ -107,6 +107,10 @@ def test_packages_offer_only_what_their_modules_list() -> None:
     nothing(public.unlisted_offers(python_files("src")))
 
 
+def test_what_is_imported_when_it_is_first_used_is_what_checkers_see() -> None:
+    nothing(public.misplaced_lazy_names(python_files("src")))
+
+
 def packages() -> list[Source]:
     return [source for source in python_files("src") if source.path.endswith("/__init__.py")]
 

@@ -377,6 +377,26 @@ def test_a_package_offers_only_what_its_modules_list() -> None:
     assert lines(public.unlisted_offers((face, silent))) == [1]
 
 
+LAZY = "from keyplan.lazy_names import lazy_names\nif TYPE_CHECKING:\n    from keyplan.store.plan import {seen}\n"
+
+
+@pytest.mark.parametrize(
+    ("seen", "imported", "count"),
+    [
+        ("Plan", '"plan": ("Plan",)', 0),
+        ("Plan, Write", '"plan": ("Plan", *("Write",))', 0),
+        ("Plan, Write", '"plan": ("Plan",)', 1),
+        ("Plan", '"plan": ("Plan", "Write")', 1),
+        ("Plan", '"store": ("Plan",)', 2),
+        ("plan", '"plan": ("plan",)', 1),
+    ],
+)
+def test_lazy_names_are_those_that_checkers_see_and_no_modules(seen: str, imported: str, count: int) -> None:
+    face = Source("src/keyplan/store/__init__.py", LAZY.format(seen=seen) + f"_MODULES: Final = {{{imported}}}\n")
+    module = Source("src/keyplan/store/plan.py", "")
+    assert len(list(public.misplaced_lazy_names((face, module)))) == count
+
+
 class Promising:
     """Keeps its word."""
 

@@ -3,8 +3,9 @@
 A name's module is imported when the name is first used: `keyplan --help` comes through this package too.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
+
+from keyplan.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from keyplan.cli.audit_log import AuditOptions
@@ -80,14 +81,6 @@ _MODULES: Final = {
     ),
     "transfer": ("brought_into",),
 }
-_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 if not TYPE_CHECKING:  # Why: type checkers would take every misspelt name for one that this function knows.
-
-    def __getattr__(name: str) -> object:
-        """Import a public name from its module, and keep it."""
-        if name not in _HOMES:
-            raise AttributeError(f"module 'keyplan.cli' has no attribute {name!r}")
-        value = getattr(import_module(f"keyplan.cli.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
+    __getattr__ = lazy_names(__name__, _MODULES)

@@ -1,88 +1,93 @@
 """Registered prefixes: who owns what. Start at registry.py; rules and rulings: README.md."""
 
-from keyplan.keyspace.allocation import PROFILES
-from keyplan.keyspace.answers import (
-    AuditItem,
-    DeleteProgress,
-    Ensured,
-    KeySpace,
-    KeySpaceIdentity,
-    KeySpacePage,
-    Owner,
-    OwnerKind,
-    Usage,
-)
-from keyplan.keyspace.audit import Acts, AuditVerdict, verified
-from keyplan.keyspace.books import BOOK_OF_DIRECTORIES, BOOK_OF_FILES
-from keyplan.keyspace.creation import Founding
-from keyplan.keyspace.desired import (
-    Applied,
-    Declaration,
-    DeclaredKeySpace,
-    Step,
-    StepKind,
-    apply_steps,
-    plan_for,
-    plan_steps,
-    read_declaration,
-)
-from keyplan.keyspace.doctor import Diagnosis
-from keyplan.keyspace.generations import NO_PAST, JoinedWrites, Past
-from keyplan.keyspace.handle import KeySpaceStore, Mode
-from keyplan.keyspace.layout import (
-    NAME_BYTES_MAX,
-    PREFIX_BYTES_MAX,
-    DataKey,
-    HistoryKey,
-    KeySpaceRegistry,
-    OrderedDataKey,
-    OrderedKeySpaces,
-    SessionKey,
-    UvarintKeySpaces,
-)
-from keyplan.keyspace.listing import AUDIT_LIMIT_MAX, LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, Sees
-from keyplan.keyspace.opening import (
-    SESSION_SECONDS_DEFAULT,
-    open_for_care,
-    open_key_space,
-    open_keyspace_url,
-    open_restoring,
-    share_for_care,
-    share_on,
-)
-from keyplan.keyspace.operations import RegistryOperations
-from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, bytes_of_hex, prefix_codec
-from keyplan.keyspace.quota_engine import QuotaEngine
-from keyplan.keyspace.reach import DATA_KEYS, GrantedReach, reach_of
-from keyplan.keyspace.records import (
-    GENERATION_MAX,
-    AuditEntry,
-    AuditHead,
-    Configuration,
-    Deletion,
-    Fence,
-    FenceForm,
-    Header,
-    KeySpaceRange,
-    KeySpaceRecord,
-    Mark,
-    MarkKind,
-    PrefixHolder,
-    Quota,
-    Session,
-    State,
-    Sweeping,
-    UsageCount,
-)
-from keyplan.keyspace.registry import KeySpaces
-from keyplan.keyspace.removal import BATCH_KEYS_DEFAULT, Stage, SweepProgress
-from keyplan.keyspace.roles import Registry, Role
-from keyplan.keyspace.rows import Row, has_entries, rows_of, value_of
-from keyplan.keyspace.share import KeySpaceEngine
-from keyplan.keyspace.soundness import Fault, FaultKind
-from keyplan.keyspace.sweeper import Sweeper
-from keyplan.keyspace.transactions import RegistryTransaction
-from keyplan.keyspace.unmanaged import Unmanaged, unmanaged
+from typing import TYPE_CHECKING, Final
+
+from keyplan.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from keyplan.keyspace.allocation import PROFILES
+    from keyplan.keyspace.answers import (
+        AuditItem,
+        DeleteProgress,
+        Ensured,
+        KeySpace,
+        KeySpaceIdentity,
+        KeySpacePage,
+        Owner,
+        OwnerKind,
+        Usage,
+    )
+    from keyplan.keyspace.audit import Acts, AuditVerdict, verified
+    from keyplan.keyspace.books import BOOK_OF_DIRECTORIES, BOOK_OF_FILES
+    from keyplan.keyspace.creation import Founding
+    from keyplan.keyspace.desired import (
+        Applied,
+        Declaration,
+        DeclaredKeySpace,
+        Step,
+        StepKind,
+        apply_steps,
+        plan_for,
+        plan_steps,
+        read_declaration,
+    )
+    from keyplan.keyspace.doctor import Diagnosis
+    from keyplan.keyspace.generations import NO_PAST, JoinedWrites, Past
+    from keyplan.keyspace.handle import KeySpaceStore, Mode
+    from keyplan.keyspace.layout import (
+        NAME_BYTES_MAX,
+        PREFIX_BYTES_MAX,
+        DataKey,
+        HistoryKey,
+        KeySpaceRegistry,
+        OrderedDataKey,
+        OrderedKeySpaces,
+        SessionKey,
+        UvarintKeySpaces,
+    )
+    from keyplan.keyspace.listing import AUDIT_LIMIT_MAX, LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, Sees
+    from keyplan.keyspace.opening import (
+        SESSION_SECONDS_DEFAULT,
+        open_for_care,
+        open_key_space,
+        open_keyspace_url,
+        open_restoring,
+        share_for_care,
+        share_on,
+    )
+    from keyplan.keyspace.operations import RegistryOperations
+    from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, bytes_of_hex, prefix_codec
+    from keyplan.keyspace.quota_engine import QuotaEngine
+    from keyplan.keyspace.reach import DATA_KEYS, GrantedReach, reach_of
+    from keyplan.keyspace.records import (
+        GENERATION_MAX,
+        AuditEntry,
+        AuditHead,
+        Configuration,
+        Deletion,
+        Fence,
+        FenceForm,
+        Header,
+        KeySpaceRange,
+        KeySpaceRecord,
+        Mark,
+        MarkKind,
+        PrefixHolder,
+        Quota,
+        Session,
+        State,
+        Sweeping,
+        UsageCount,
+    )
+    from keyplan.keyspace.registry import KeySpaces
+    from keyplan.keyspace.removal import BATCH_KEYS_DEFAULT, Stage, SweepProgress
+    from keyplan.keyspace.roles import Registry, Role
+    from keyplan.keyspace.rows import Row, has_entries, rows_of, value_of
+    from keyplan.keyspace.share import KeySpaceEngine
+    from keyplan.keyspace.soundness import Fault, FaultKind
+    from keyplan.keyspace.sweeper import Sweeper
+    from keyplan.keyspace.transactions import RegistryTransaction
+    from keyplan.keyspace.unmanaged_keys import Unmanaged, unmanaged
 
 __all__ = [
     "AUDIT_LIMIT_MAX",
@@ -181,3 +186,93 @@ __all__ = [
     "value_of",
     "verified",
 ]
+
+_MODULES: Final = {
+    "allocation": ("PROFILES",),
+    "answers": (
+        "AuditItem",
+        "DeleteProgress",
+        "Ensured",
+        "KeySpace",
+        "KeySpaceIdentity",
+        "KeySpacePage",
+        "Owner",
+        "OwnerKind",
+        "Usage",
+    ),
+    "audit": ("Acts", "AuditVerdict", "verified"),
+    "books": ("BOOK_OF_DIRECTORIES", "BOOK_OF_FILES"),
+    "creation": ("Founding",),
+    "desired": (
+        "Applied",
+        "Declaration",
+        "DeclaredKeySpace",
+        "Step",
+        "StepKind",
+        "apply_steps",
+        "plan_for",
+        "plan_steps",
+        "read_declaration",
+    ),
+    "doctor": ("Diagnosis",),
+    "generations": ("NO_PAST", "JoinedWrites", "Past"),
+    "handle": ("KeySpaceStore", "Mode"),
+    "layout": (
+        "NAME_BYTES_MAX",
+        "PREFIX_BYTES_MAX",
+        "DataKey",
+        "HistoryKey",
+        "KeySpaceRegistry",
+        "OrderedDataKey",
+        "OrderedKeySpaces",
+        "SessionKey",
+        "UvarintKeySpaces",
+    ),
+    "listing": ("AUDIT_LIMIT_MAX", "LIST_LIMIT_DEFAULT", "LIST_LIMIT_MAX", "Sees"),
+    "opening": (
+        "SESSION_SECONDS_DEFAULT",
+        "open_for_care",
+        "open_key_space",
+        "open_keyspace_url",
+        "open_restoring",
+        "share_for_care",
+        "share_on",
+    ),
+    "operations": ("RegistryOperations",),
+    "prefixes": ("PREFIX_CODECS", "PrefixCodec", "bytes_of_hex", "prefix_codec"),
+    "quota_engine": ("QuotaEngine",),
+    "reach": ("DATA_KEYS", "GrantedReach", "reach_of"),
+    "records": (
+        "GENERATION_MAX",
+        "AuditEntry",
+        "AuditHead",
+        "Configuration",
+        "Deletion",
+        "Fence",
+        "FenceForm",
+        "Header",
+        "KeySpaceRange",
+        "KeySpaceRecord",
+        "Mark",
+        "MarkKind",
+        "PrefixHolder",
+        "Quota",
+        "Session",
+        "State",
+        "Sweeping",
+        "UsageCount",
+    ),
+    "registry": ("KeySpaces",),
+    "removal": ("BATCH_KEYS_DEFAULT", "Stage", "SweepProgress"),
+    "roles": ("Registry", "Role"),
+    "rows": ("Row", "has_entries", "rows_of", "value_of"),
+    "share": ("KeySpaceEngine",),
+    "soundness": ("Fault", "FaultKind"),
+    "sweeper": ("Sweeper",),
+    "transactions": ("RegistryTransaction",),
+    "unmanaged_keys": ("Unmanaged", "unmanaged"),
+}
+"""Imported when a name is first used. Why: most commands need a few of them."""
+
+if not TYPE_CHECKING:  # Why: type checkers would take every misspelt name for one that this function knows.
+    __getattr__ = lazy_names(__name__, _MODULES)

@@ -13,7 +13,7 @@ from keyplan.keyspace.records import AuditEntry, Header, Mark, MarkKind, PrefixH
 from keyplan.keyspace.rows import Row, has_entries, prefixes_held, rows_of, value_of
 from keyplan.keyspace.soundness import Fault, Tables, defects_of
 from keyplan.keyspace.transactions import ONLY, RegistryTransaction, RegistryTransactions, codec_of
-from keyplan.keyspace.unmanaged import Unmanaged, gaps, unmanaged_in
+from keyplan.keyspace.unmanaged_keys import Unmanaged, gaps, unmanaged_in
 
 __all__ = ["Diagnosis", "diagnose", "repair", "verified_in"]
 

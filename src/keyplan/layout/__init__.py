@@ -1,6 +1,5 @@
 """What keys mean: layouts declared, checked, compiled, linted, described. Pure: no clock, disk, network or thread."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from keyplan.layout.access import (
@@ -67,6 +66,7 @@ from keyplan.layout.spec import (
     Waiver,
 )
 from keyplan.layout.template import Field, Literal, Template, read_template, template_of_source
+from keyplan.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from keyplan.layout.difference import (
@@ -232,14 +232,6 @@ _MODULES: Final = {
     ),
 }
 """Imported when a name is first used. Why: half of this package compares, judges and prints layouts; programs never do."""
-_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 if not TYPE_CHECKING:  # Why: type checkers would take every misspelt name for one that this function knows.
-
-    def __getattr__(name: str) -> object:
-        """Import a public name from its module, and keep it."""
-        if name not in _HOMES:
-            raise AttributeError(f"module 'keyplan.layout' has no attribute {name!r}")
-        value = getattr(import_module(f"keyplan.layout.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
+    __getattr__ = lazy_names(__name__, _MODULES)

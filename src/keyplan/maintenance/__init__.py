@@ -1,116 +1,121 @@
 """Care for a store that is in use: infer a layout, audit, explain a key, check and repair, build indexes, back up, copy."""
 
-from keyplan.maintenance.application_jobs import ApplicationJob, ApplicationJobs
-from keyplan.maintenance.audit import AuditReport, ItemTally, audit
-from keyplan.maintenance.backup import (
-    BackupReport,
-    SectionReport,
-    back_up_key_spaces,
-    back_up_store,
-    open_backup,
-    read_backup,
-    verify_backup,
-)
-from keyplan.maintenance.backup_blocks import Block, BlockKind, BlockReader, BlockWriter
-from keyplan.maintenance.backup_file import (
-    KIND_FULL,
-    KIND_SINGLE,
-    KIND_STORE,
-    BackupHeader,
-    BackupReader,
-    BackupSection,
-    BackupTrailer,
-    BackupWriter,
-)
-from keyplan.maintenance.check import Check, check
-from keyplan.maintenance.claims import Claim, Transfers, refuse_unfinished, unfinished_work
-from keyplan.maintenance.copying import CopyReport, copy_store
-from keyplan.maintenance.departures import Departure
-from keyplan.maintenance.examine import SYSTEM_AREA
-from keyplan.maintenance.explain import DueEntry, EntryState, KeyExplanation, PointedAt, explain_key, lease_life
-from keyplan.maintenance.extract import EXTRACT_BYTES_MAX, Selection, extract
-from keyplan.maintenance.findings import Finding, FindingKind
-from keyplan.maintenance.hand_repair import (
-    Quarantine,
-    Quarantined,
-    RawChange,
-    carry_out_change,
-    list_quarantined,
-    plan_delete,
-    plan_put,
-    plan_quarantine,
-    plan_release,
-)
-from keyplan.maintenance.index_build import BuildReport, build_index
-from keyplan.maintenance.index_states import IndexStatus, drop_index, list_indexes, prepare_index
-from keyplan.maintenance.inference import Confidence, Inference, Note, Suggestion, infer, infer_keys
-from keyplan.maintenance.migration import (
-    CleanUpReport,
-    Contest,
-    Conversion,
-    Keyed,
-    MigrationPhase,
-    MigrationPlan,
-    MigrationReport,
-    Migrations,
-    MigrationStep,
-    PastMigration,
-    Resolution,
-    RollbackReport,
-    TableStage,
-    TableTrial,
-    Transform,
-    Trial,
-    TriedRecord,
-    Verification,
-    clean_up_migration,
-    history_of,
-    migrate,
-    note_layout,
-    pause_migration,
-    pause_of,
-    plan_migration,
-    resume_migration,
-    roll_back_migration,
-    try_migration,
-)
-from keyplan.maintenance.migration_files import (
-    KeptLayout,
-    Leg,
-    Migration,
-    MigrationFile,
-    MigrationFolder,
-    MigrationPlace,
-    StepState,
-    UnderWay,
-    draft_migration,
-    ended_at,
-    phase_under_way,
-    place_in,
-    plan_leg,
-    read_migrations,
-    remember_passed,
-    steps_of,
-    under_way_at,
-    unwritten,
-)
-from keyplan.maintenance.open_jobs import JobKind, OpenJob, open_jobs
-from keyplan.maintenance.pair_digest import PairDigest, Tally
-from keyplan.maintenance.repair import Outcome, Repair, RepairResult, carry_out, plan_repairs
-from keyplan.maintenance.restore import RestoreReport, restore_store
-from keyplan.maintenance.restore_key_spaces import KeySpacesRestored, SpaceRestored, restore_key_spaces
-from keyplan.maintenance.restore_plan import OnConflict, RestoreAction, RestorePolicy, RestoreStep
-from keyplan.maintenance.restored_indexes import IndexesAfterwards
-from keyplan.maintenance.secret_rotation import (
-    LeftRecord,
-    RotationReport,
-    SecretCounts,
-    SecretRotations,
-    open_secrets,
-    rotate_secrets,
-    secret_counts,
-)
-from keyplan.maintenance.transfers import Written
+from typing import TYPE_CHECKING, Final
+
+from keyplan.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from keyplan.maintenance.application_jobs import ApplicationJob, ApplicationJobs
+    from keyplan.maintenance.auditing import AuditReport, ItemTally, audit
+    from keyplan.maintenance.backup import (
+        BackupReport,
+        SectionReport,
+        back_up_key_spaces,
+        back_up_store,
+        open_backup,
+        read_backup,
+        verify_backup,
+    )
+    from keyplan.maintenance.backup_blocks import Block, BlockKind, BlockReader, BlockWriter
+    from keyplan.maintenance.backup_file import (
+        KIND_FULL,
+        KIND_SINGLE,
+        KIND_STORE,
+        BackupHeader,
+        BackupReader,
+        BackupSection,
+        BackupTrailer,
+        BackupWriter,
+    )
+    from keyplan.maintenance.checking import Check, check
+    from keyplan.maintenance.claims import Claim, Transfers, refuse_unfinished, unfinished_work
+    from keyplan.maintenance.copying import CopyReport, copy_store
+    from keyplan.maintenance.departures import Departure
+    from keyplan.maintenance.examine import SYSTEM_AREA
+    from keyplan.maintenance.explain import DueEntry, EntryState, KeyExplanation, PointedAt, explain_key, lease_life
+    from keyplan.maintenance.extraction import EXTRACT_BYTES_MAX, Selection, extract
+    from keyplan.maintenance.findings import Finding, FindingKind
+    from keyplan.maintenance.hand_repair import (
+        Quarantine,
+        Quarantined,
+        RawChange,
+        carry_out_change,
+        list_quarantined,
+        plan_delete,
+        plan_put,
+        plan_quarantine,
+        plan_release,
+    )
+    from keyplan.maintenance.index_build import BuildReport, build_index
+    from keyplan.maintenance.index_states import IndexStatus, drop_index, list_indexes, prepare_index
+    from keyplan.maintenance.inference import Confidence, Inference, Note, Suggestion, infer, infer_keys
+    from keyplan.maintenance.migration import (
+        CleanUpReport,
+        Contest,
+        Conversion,
+        Keyed,
+        MigrationPhase,
+        MigrationPlan,
+        MigrationReport,
+        Migrations,
+        MigrationStep,
+        PastMigration,
+        Resolution,
+        RollbackReport,
+        TableStage,
+        TableTrial,
+        Transform,
+        Trial,
+        TriedRecord,
+        Verification,
+        clean_up_migration,
+        history_of,
+        migrate,
+        note_layout,
+        pause_migration,
+        pause_of,
+        plan_migration,
+        resume_migration,
+        roll_back_migration,
+        try_migration,
+    )
+    from keyplan.maintenance.migration_files import (
+        KeptLayout,
+        Leg,
+        Migration,
+        MigrationFile,
+        MigrationFolder,
+        MigrationPlace,
+        StepState,
+        UnderWay,
+        draft_migration,
+        ended_at,
+        phase_under_way,
+        place_in,
+        plan_leg,
+        read_migrations,
+        remember_passed,
+        steps_of,
+        under_way_at,
+        unwritten,
+    )
+    from keyplan.maintenance.pair_digest import PairDigest, Tally
+    from keyplan.maintenance.repair import Outcome, Repair, RepairResult, carry_out, plan_repairs
+    from keyplan.maintenance.restore import RestoreReport, restore_store
+    from keyplan.maintenance.restore_plan import OnConflict, RestoreAction, RestorePolicy, RestoreStep
+    from keyplan.maintenance.restored_indexes import IndexesAfterwards
+    from keyplan.maintenance.restored_key_spaces import KeySpacesRestored, SpaceRestored, restore_key_spaces
+    from keyplan.maintenance.secret_rotation import (
+        LeftRecord,
+        RotationReport,
+        SecretCounts,
+        SecretRotations,
+        open_secrets,
+        rotate_secrets,
+        secret_counts,
+    )
+    from keyplan.maintenance.transfers import Written
+    from keyplan.maintenance.unfinished_jobs import JobKind, OpenJob, open_jobs
 
 __all__ = [
     "EXTRACT_BYTES_MAX",
@@ -254,3 +259,121 @@ __all__ = [
     "unwritten",
     "verify_backup",
 ]
+
+_MODULES: Final = {
+    "application_jobs": ("ApplicationJob", "ApplicationJobs"),
+    "auditing": ("AuditReport", "ItemTally", "audit"),
+    "backup": (
+        "BackupReport",
+        "SectionReport",
+        "back_up_key_spaces",
+        "back_up_store",
+        "open_backup",
+        "read_backup",
+        "verify_backup",
+    ),
+    "backup_blocks": ("Block", "BlockKind", "BlockReader", "BlockWriter"),
+    "backup_file": (
+        "KIND_FULL",
+        "KIND_SINGLE",
+        "KIND_STORE",
+        "BackupHeader",
+        "BackupReader",
+        "BackupSection",
+        "BackupTrailer",
+        "BackupWriter",
+    ),
+    "checking": ("Check", "check"),
+    "claims": ("Claim", "Transfers", "refuse_unfinished", "unfinished_work"),
+    "copying": ("CopyReport", "copy_store"),
+    "departures": ("Departure",),
+    "examine": ("SYSTEM_AREA",),
+    "explain": ("DueEntry", "EntryState", "KeyExplanation", "PointedAt", "explain_key", "lease_life"),
+    "extraction": ("EXTRACT_BYTES_MAX", "Selection", "extract"),
+    "findings": ("Finding", "FindingKind"),
+    "hand_repair": (
+        "Quarantine",
+        "Quarantined",
+        "RawChange",
+        "carry_out_change",
+        "list_quarantined",
+        "plan_delete",
+        "plan_put",
+        "plan_quarantine",
+        "plan_release",
+    ),
+    "index_build": ("BuildReport", "build_index"),
+    "index_states": ("IndexStatus", "drop_index", "list_indexes", "prepare_index"),
+    "inference": ("Confidence", "Inference", "Note", "Suggestion", "infer", "infer_keys"),
+    "migration": (
+        "CleanUpReport",
+        "Contest",
+        "Conversion",
+        "Keyed",
+        "MigrationPhase",
+        "MigrationPlan",
+        "MigrationReport",
+        "Migrations",
+        "MigrationStep",
+        "PastMigration",
+        "Resolution",
+        "RollbackReport",
+        "TableStage",
+        "TableTrial",
+        "Transform",
+        "Trial",
+        "TriedRecord",
+        "Verification",
+        "clean_up_migration",
+        "history_of",
+        "migrate",
+        "note_layout",
+        "pause_migration",
+        "pause_of",
+        "plan_migration",
+        "resume_migration",
+        "roll_back_migration",
+        "try_migration",
+    ),
+    "migration_files": (
+        "KeptLayout",
+        "Leg",
+        "Migration",
+        "MigrationFile",
+        "MigrationFolder",
+        "MigrationPlace",
+        "StepState",
+        "UnderWay",
+        "draft_migration",
+        "ended_at",
+        "phase_under_way",
+        "place_in",
+        "plan_leg",
+        "read_migrations",
+        "remember_passed",
+        "steps_of",
+        "under_way_at",
+        "unwritten",
+    ),
+    "pair_digest": ("PairDigest", "Tally"),
+    "repair": ("Outcome", "Repair", "RepairResult", "carry_out", "plan_repairs"),
+    "restore": ("RestoreReport", "restore_store"),
+    "restore_plan": ("OnConflict", "RestoreAction", "RestorePolicy", "RestoreStep"),
+    "restored_indexes": ("IndexesAfterwards",),
+    "restored_key_spaces": ("KeySpacesRestored", "SpaceRestored", "restore_key_spaces"),
+    "secret_rotation": (
+        "LeftRecord",
+        "RotationReport",
+        "SecretCounts",
+        "SecretRotations",
+        "open_secrets",
+        "rotate_secrets",
+        "secret_counts",
+    ),
+    "transfers": ("Written",),
+    "unfinished_jobs": ("JobKind", "OpenJob", "open_jobs"),
+}
+"""Imported when a name is first used. Why: most commands need a few of them."""
+
+if not TYPE_CHECKING:  # Why: type checkers would take every misspelt name for one that this function knows.
+    __getattr__ = lazy_names(__name__, _MODULES)

@@ -1,4 +1,4 @@
-"""A plain backup brought into a store: below its own prefix or another one. Key spaces: restore_key_spaces.py."""
+"""A plain backup brought into a store: below its own prefix or another one. Key spaces: restored_key_spaces.py."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -8,7 +8,7 @@ from typing import Final
 from keyplan.engine import Engine
 from keyplan.jobs import UNSTOPPED, Progress, StopCheck
 from keyplan.layout import BoundLayout
-from keyplan.maintenance.check import check
+from keyplan.maintenance.checking import check
 from keyplan.maintenance.repair import RepairResult, carry_out, plan_repairs
 from keyplan.store import Store
 
