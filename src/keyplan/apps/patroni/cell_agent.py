@@ -154,9 +154,9 @@ class CellAgent:
     def run(self, stop: Event) -> None:
         """Follow the store until `stop` is set. A store that cannot be reached, or a full disk, leaves every node as it is."""
         while not stop.is_set():
-            self._wakeup.look([node.plan for node in self._nodes.values() if node.process is not None])
-            self._still.look(self._nodes.values())
             try:
+                self._wakeup.look([node.plan for node in self._nodes.values() if node.process is not None])
+                self._still.look(self._nodes.values())
                 self.step(_POLL_SECONDS)
             except LeaseNotFoundError:
                 LOGGER.warning("the cell's lease was lost; it announces itself anew")

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["add_failure", "failure_in"]
+__all__ = ["add_failure", "failure_in", "log_bytes"]
 
 _FAILURE: Final = re.compile(
     r"(?:(?:FATAL|PANIC):  ?|CRITICAL: system ID mismatch|ERROR: \[[0-9]{3}\]: )[^\x00-\x1f\x7f-\x9f]+"
@@ -16,11 +16,22 @@ _FAILURE_MAX: Final = 300
 _LOG_BYTES_MAX: Final = 16_384
 
 
-def failure_in(file: Path) -> str:
-    """Return the last line of a log by which a program said that it cannot go on; empty where none is near the end."""
+def log_bytes(file: Path) -> int:
+    """Return how long a log is; 0 where there is none."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def failure_in(file: Path, *, after: int = 0) -> str:
+    """Return the last line of a log by which a program said that it cannot go on; empty where none is near the end.
+
+    What lies before `after`, in bytes, is passed over.
+    """
     try:
         with file.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_BYTES_MAX))
+            log.seek(max(after, log.seek(0, os.SEEK_END) - _LOG_BYTES_MAX))
             told = _FAILURE.findall(log.read(_LOG_BYTES_MAX).decode(errors="replace"))
     except OSError:
         return ""

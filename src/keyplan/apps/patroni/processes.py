@@ -17,12 +17,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
 
-__all__ = ["Running", "Spawned", "processes_of_program", "processes_of_user", "spawn", "users_of_processes"]
+__all__ = [
+    "ProcessTrees",
+    "Running",
+    "Spawned",
+    "processes_of_program",
+    "processes_of_user",
+    "spawn",
+    "users_of_processes",
+]
 
 _RECORD: Final = 'umask 077; read -r line </proc/self/stat && printf "%s\\n" "$line" >"$0" && exec "$@" </dev/null'
 """Why a shell writes the file: it becomes the program by exec, so no program ever runs that is not written down.
@@ -41,15 +49,23 @@ _LISTENING: Final = "0A"
 """The kernel's number of that state of a socket."""
 
 
-def _identity(stat: str) -> tuple[int, int, str] | None:
-    """The process id, the start time in clock ticks since boot, and the state, of a line of /proc/PID/stat."""
+class _Identity(NamedTuple):
+    """What a line of /proc/PID/stat tells: id, start time in clock ticks since boot, state, and who has begun it."""
+
+    pid: int
+    began: int
+    state: str
+    parent: int
+
+
+def _identity(stat: str) -> _Identity | None:
     # Trap: the program's name is in parentheses and may hold anything, parentheses too.
     found = re.fullmatch(r"(\d+) \(.*\) (.*)", stat.strip(), re.DOTALL)
     fields = found[2].split() if found else []
-    return (int(found[1]), int(fields[19]), fields[0]) if found and len(fields) > 19 else None
+    return _Identity(int(found[1]), int(fields[19]), fields[0], int(fields[1])) if found and len(fields) > 19 else None
 
 
-def _now(pid: int) -> tuple[int, int, str] | None:
+def _now(pid: int) -> _Identity | None:
     try:
         return _identity(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
     except OSError:
@@ -70,20 +86,20 @@ class Running:
             found = _identity(path.read_text(errors="replace"))
         except OSError:
             return None
-        process = cls(found[0], found[1]) if found else None
+        process = cls(found.pid, found.began) if found else None
         return process if process is not None and process.is_alive else None
 
     @classmethod
     def of_pid(cls, pid: int) -> Self | None:
         """The process that has this id now."""
         found = _now(pid)
-        return cls(found[0], found[1]) if found else None
+        return cls(found.pid, found.began) if found else None
 
     @property
     def is_alive(self) -> bool:
         """Whether it still runs. A process that only waits for its parent to ask how it ended does not."""
         found = _now(self.pid)
-        return found is not None and found[1] == self.began and found[2] not in {"Z", "X"}
+        return found is not None and found.began == self.began and found.state not in {"Z", "X"}
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal; nothing happens when the process has ended."""
@@ -122,17 +138,6 @@ class Running:
         except OSError:
             return None
         return sum(map(int, counts)) if counts else None
-
-    def tree(self) -> Iterator[Self]:
-        """Yield it, and what it has begun that runs, and so on. What has lost the one that began it is in nobody's."""
-        yield self
-        for task in Path(f"/proc/{self.pid}/task").glob("*/children"):
-            pids: list[str] = []
-            with suppress(OSError):  # the thread has ended
-                pids = task.read_text().split()
-            for child in map(self.of_pid, map(int, pids)):
-                if child is not None:
-                    yield from child.tree()
 
     def listens_at(self, port: int) -> bool:
         """Whether it is the one that takes TCP connections at a port of this machine, by what the kernel says."""
@@ -173,8 +178,7 @@ def processes_of_user(uid: int) -> Iterator[Running]:
 
 def processes_of_program(name: str) -> Iterator[Running]:
     """Yield what is called so now, by the first word of its command line: anybody may call anything so."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        pid = int(entry.name)
+    for pid in _pids():
         # Why first: one small file of each process, of which there may be thousands.
         words = _words(pid)
         if words and words[0].rpartition("/")[2] == name and (found := Running.of_pid(pid)) is not None:
@@ -186,12 +190,35 @@ def users_of_processes() -> set[int]:
     return {uid for process in _processes() for uid in process.users}
 
 
+class ProcessTrees:
+    """Who has begun whom, as of one look at the machine. What has lost the one that began it is in nobody's tree."""
+
+    def __init__(self) -> None:
+        self._children: dict[int, list[Running]] = {}
+        # Why by parents: the list of what a thread has begun goes with the thread, and not every kernel has one.
+        for found in filter(None, map(_now, _pids())):
+            self._children.setdefault(found.parent, []).append(Running(found.pid, found.began))
+
+    def tree(self, process: Running) -> Iterator[Running]:
+        """Yield a process, and what it has begun, and so on: what has begun others before these."""
+        left, seen = [process], {process}
+        # Trap: whoever has a cluster may nest processes deeper than Python can call.
+        while left:
+            yield (one := left.pop())
+            found = [child for child in self._children.get(one.pid, ()) if child not in seen]
+            left += found
+            seen.update(found)
+
+
+def _pids() -> Iterator[int]:
+    return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+
+
 def _processes() -> Iterator[Running]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            found = Running.of_pid(int(entry.name))
-            if found is not None and found.is_alive:
-                yield found
+    for pid in _pids():
+        found = Running.of_pid(pid)
+        if found is not None and found.is_alive:
+            yield found
 
 
 class Spawned:

@@ -17,6 +17,7 @@ __all__ = [
     "ARCHIVE_FILE",
     "PASSWORD_FILE",
     "SOURCE_FILE",
+    "UNLESS_MISSING",
     "AccessKeys",
     "archiving",
     "fetching",
@@ -35,7 +36,7 @@ _DATA_TO_NODE: Final = "$PWD/../.."
 """From the data folder, which PostgreSQL's commands run in, to the node's."""
 _PROCESSES: Final = 2
 """How many files pgBackRest reads at a time. Why no more: PostgreSQL answers on the same machine meanwhile."""
-_UNLESS_MISSING: Final = "|| { [ $? = 1 ] && exit 1; exit 255; }"
+UNLESS_MISSING: Final = "|| { [ $? = 1 ] && exit 1; exit 255; }"
 """What ends a recovery whose archive cannot be read.
 
 Why: PostgreSQL takes each exit code below 126 for the end of the log, promotes, and leaves out the rest without a word.
@@ -120,7 +121,7 @@ def recovering(recovery: Recovery, *, folder: Path, roles: Sequence[str]) -> dic
         *("--type=none", f"--pg1-path={data}", "restore"),
     ]
     settings = {
-        "restore_command": f"{fetching(stanza, file)} {_UNLESS_MISSING}",
+        "restore_command": f"{fetching(stanza, file)} {UNLESS_MISSING}",
         # Why the latest: it holds all former ones up to where each was left, so that a time before a failover is on it.
         "recovery_target_timeline": "latest",
         "recovery_target_action": "promote",

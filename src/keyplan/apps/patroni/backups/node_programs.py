@@ -1,5 +1,6 @@
 """Programs of a node's that a cell runs in its threads, as the node's user; all are ended with the cell's agent."""
 
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ import msgspec
 from keyplan.apps.patroni.backups.archive import ARCHIVE_FILE, PASSWORD_FILE
 from keyplan.apps.patroni.backups.records import Backup
 from keyplan.apps.patroni.node_host import as_user
+from keyplan.apps.patroni.node_log import failure_in, log_bytes
 from keyplan.apps.patroni.node_process import Node
 from keyplan.engine import SYSTEM_CLOCK
 
@@ -29,6 +31,8 @@ _LOOK_SECONDS: Final = 0.05
 _SILENCE_SECONDS_MAX: Final = 5
 """How long a repository that is read may say nothing. Why less than pgBackRest's 60: each command tries four times, node by
 node, and somebody waits for them. Why not where it is written: some put a large file together meanwhile."""
+_ENDED: Final = "FATAL:  pgbackrest "
+"""How the line begins by which a cell says in a node's log that it has ended pgBackRest."""
 _MARK: Final = "keyplan"
 """The annotation by which a backup is found that a task has made."""
 
@@ -49,7 +53,11 @@ class ProgramResult:
     def problem(self) -> str:
         """What it said is wrong, the end of it, in one line."""
         said = " ".join(self.errors.decode(errors="replace").split())
-        return (said or f"it ended with {self.code}")[-TEXT_MAX:]
+        return (said or self._end)[-TEXT_MAX:]
+
+    @property
+    def _end(self) -> str:
+        return f"it ended with {self.code}" if self.code >= 0 else f"it was ended by signal {-self.code}"
 
 
 class TaskProcesses:
@@ -150,9 +158,13 @@ class PgBackRest:
 
     def tried(self, *words: str) -> ProgramResult:
         """Return how it ended. Another one at the same stanza is waited for. Raises TaskFailedError where the agent ends."""
+        log = self.programs.node.folder / "log"
+        before = log_bytes(log)
         while (result := self.programs.run(*self.words, *words)).code == _LOCK_HELD:
             self.programs.pause()
-        return result
+        # Why from the log: the cell ends what stands still, and says so there; the program itself says nothing.
+        said = failure_in(log, after=before) if result.code == -signal.SIGKILL else ""
+        return ProgramResult(result.code, result.output, said.encode()) if said.startswith(_ENDED) else result
 
     def run(self, *words: str) -> bytes:
         """Return what it prints. Raises TaskFailedError."""
@@ -164,9 +176,10 @@ class PgBackRest:
     def back_up(self, kind: str, task: str) -> None:
         """Make a backup for a task, where none was made for it yet. Raises TaskFailedError."""
         # Why first: a repository that does not answer is told of soon by what only reads it.
-        is_made = any(mark == task for _, mark in self._told())
+        self._told()
         self.run("stanza-create")
-        if not is_made:
+        # Why again: it has waited for another one at work, which an agent that was killed may have begun for this task.
+        if not any(mark == task for _, mark in self._told()):
             self.run("backup", f"--type={kind}", f"--annotation={_MARK}={task}")
 
     def backups(self) -> list[Backup]:

@@ -13,12 +13,20 @@ import shlex
 import signal
 import subprocess
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
-from keyplan.apps.patroni.backups.node_programs import TEXT_MAX, NodePrograms, PgBackRest, TaskFailedError
+from keyplan.apps.patroni.backups.archive import UNLESS_MISSING
+from keyplan.apps.patroni.backups.node_programs import (
+    TEXT_MAX,
+    NodePrograms,
+    PgBackRest,
+    ProgramResult,
+    TaskFailedError,
+)
 from keyplan.apps.patroni.backups.records import Backup
 from keyplan.apps.patroni.node_host import as_user
 from keyplan.apps.patroni.node_process import Node
+from keyplan.errors import InvalidInputError
 
 __all__ = ["asking_command", "problem_of", "remove_scratch", "settings_told"]
 
@@ -55,6 +63,11 @@ _REFUTING: Final = frozenset({26, 28, 29, 55, 73, 75, 95, 99})
 """pgBackRest's exit codes that say something of the backup itself: another checksum or form, files that are missing, a set that
 is none. With any other it could not be tried: a repository that does not answer, a disk that is full, a process that was ended.
 """
+_VERSION: Final = re.compile(rb"9\.[0-9]{1,2}|[0-9]{2,3}")
+_REFUTING_WORDS: Final = re.compile(r"\[(?:Checksum|Crypto|FileInvalid|FileMissing|Format)Error\]")
+"""The same of a segment of the log: whatever keeps it from being fetched has one code, and its reason is in words."""
+_UNFETCHED: Final = re.compile(r"FATAL: +could not restore file .* from archive.*")
+_TOLD: Final = re.compile(r"^ERROR: \[[0-9]{3}\]: .*(?:\n +.*)*", re.MULTILINE)
 _FATAL: Final = re.compile(r"(?:ERROR|FATAL|PANIC):.*")
 _FOUND: Final = re.compile(rb'found = "(is|has) ([0-9a-f]+)"')
 
@@ -151,23 +164,51 @@ def asking_command(programs: Path, data: Path, *, fetch: str, control: str) -> l
 
 
 def _ask(program: PgBackRest) -> None:
-    node = program.programs.node
-    data, programs = _folder(node) / "data", node.host.programs_for(node.data_version)
-    control = program.programs.run(str(programs / "pg_controldata"), "-D", str(data)).output.decode(errors="replace")
+    data = _folder(program.programs.node) / "data"
+    programs = _programs_of(program.programs, data)
+    told = _ended(program.programs, str(programs / "pg_controldata"), "-D", str(data))
+    control = told.output.decode(errors="replace")
     fetch = shlex.join([*program.words, program.reading, f"--pg1-path={data}", "archive-get"])
-    command = asking_command(programs, data, fetch=f'{fetch} %f "%p"', control=control)
+    command = asking_command(programs, data, fetch=f'{fetch} %f "%p" {UNLESS_MISSING}', control=control)
     names = [bytes.fromhex(word.decode()).decode() for word in _answers(program, [*command, "template1"], _LIST)]
     for name in names[:_DATABASES_MAX]:
         _answers(program, [*command, name], _COUNT)
 
 
+def _programs_of(programs: NodePrograms, data: Path) -> Path:
+    """Return the programs for restored data. Why not the node's: it may have none at the moment, as when it is copied anew."""
+    version = _ended(programs, "cat", str(data / "PG_VERSION")).output.strip()
+    try:
+        # Why without one: PostgreSQL itself says what is wrong then.
+        return programs.node.host.programs_for(version.decode() if _VERSION.fullmatch(version) else "")
+    except InvalidInputError as error:
+        raise TaskFailedError(str(error)) from error
+
+
+def _ended(programs: NodePrograms, *command: str, given: bytes = b"") -> ProgramResult:
+    """Return how a program has ended by itself. Raises TaskFailedError where it was ended."""
+    result = programs.run(*command, given=given)
+    if -result.code in {signal.SIGKILL, signal.SIGTERM, signal.SIGINT}:
+        raise TaskFailedError(f"{Path(command[0]).name} was ended by somebody else: the machine may lack memory")
+    return result
+
+
 def _answers(program: PgBackRest, command: list[str], statement: str) -> list[bytes]:
     """Return what PostgreSQL answers to a statement. Raises _BadBackupError where it does not."""
-    result = program.programs.run(*command, given=f"{statement}\n".encode())
-    if -result.code in {signal.SIGKILL, signal.SIGTERM, signal.SIGINT}:
-        raise TaskFailedError("PostgreSQL was ended by somebody else: the machine may lack memory")
+    result = _ended(program.programs, *command, given=f"{statement}\n".encode())
     found = [word for _, word in _FOUND.findall(result.output)]
     if result.code or not found:
-        fatal = _FATAL.findall(result.errors.decode(errors="replace"))
+        said = result.errors.decode(errors="replace")
+        if unfetched := _UNFETCHED.search(said):
+            _judge(_TOLD.search(said), unfetched[0])
+        fatal = _FATAL.findall(said)
         raise _BadBackupError(f"PostgreSQL: {' '.join(fatal[-1].split()) if fatal else result.problem}")
     return found
+
+
+def _judge(told: re.Match[str] | None, unfetched: str) -> NoReturn:
+    """Tell a segment that is damaged from an archive that does not answer, by what pgBackRest says. Raises one or the other."""
+    problem = f"the log could not be fetched: {' '.join((told[0] if told else unfetched).split())}"[:TEXT_MAX]
+    if told is not None and _REFUTING_WORDS.search(told[0]):
+        raise _BadBackupError(problem)
+    raise TaskFailedError(problem)
