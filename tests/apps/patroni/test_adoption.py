@@ -135,7 +135,7 @@ def test_an_instance_whose_state_was_lost_is_adopted_with_its_cells(cluster: Pap
         (
             lambda broker: broker.operations.put("f1", Operation(id="d", kind="deprovision")),
             422,
-            "an operation on an instance of this name is in progress",
+            "another operation on this instance is in progress: deprovision; ask again",
         ),
         (
             lambda broker: [broker.members.delete(MemberKey("f1", name)) for name in "abc"],
@@ -250,6 +250,9 @@ def test_a_token_that_no_node_of_an_adopted_cluster_uses_is_not_rotated(cluster:
     with pytest.raises(RefusedError, match=r"no cell runs a, b, c: .* as their own patroni\.yml says; change it there"):
         actions.planned("f1", Action(kind=ActionKind.ROTATE, only=["token"]))
     assert cells_away(cluster.broker, "f1") == []
+    # Who asks for all of them is told of what can be had.
+    with pytest.raises(RefusedError, match="nobody could tell them; move them to cells, or rotate `bindings`"):
+        actions.planned("f1", Action(kind=ActionKind.ROTATE))
     # One node of a cell uses it.
     cluster.broker.nodes.put(NodeKey("f1", "a"), "cell-d")
     assert actions.planned("f1", Action(kind=ActionKind.ROTATE, only=["token"]))

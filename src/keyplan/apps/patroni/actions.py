@@ -212,12 +212,12 @@ class _Cluster:
         if rotation.needs_all_nodes or rotation.bindings:
             self._led()
         outside = outside_nodes(self._broker, self._instance)
+        if rotation.needs_all_nodes and outside:
+            text = f"no cell runs {', '.join(outside)}, and nobody could tell them; move them to cells, or rotate `bindings`"
+            raise RefusedError(422, text)
         if LoginKind.TOKEN in rotation.kinds and outside and len(outside) == len(self._placed):
             names = ", ".join(outside)
             text = f"no cell runs {names}: they log in to their store as their own patroni.yml says; change it there"
-            raise RefusedError(422, text)
-        if rotation.needs_all_nodes and outside:
-            text = f"no cell runs {', '.join(outside)}, and nobody could tell them; move them to cells, or rotate `bindings`"
             raise RefusedError(422, text)
         # Why not all the same: a node that misses the end of its logins could not come back by itself.
         if rotation.needs_all_nodes and (away := cells_away(self._broker, self._instance)):

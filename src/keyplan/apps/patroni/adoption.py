@@ -14,11 +14,11 @@ from keyplan.apps.patroni.catalog import NODES_MAX, Offer, Plan
 from keyplan.apps.patroni.clusters import leader_of, members_astray, outside_nodes
 from keyplan.apps.patroni.events import EventLog
 from keyplan.apps.patroni.layout import OUTSIDE, BindingKey, Broker, MemberKey, NodeKey
-from keyplan.apps.patroni.operations import IN_PROGRESS, SUCCESS, new_operation, note_progress
+from keyplan.apps.patroni.operations import SUCCESS, new_operation, note_progress, refuse_under_way
 from keyplan.apps.patroni.patroni_rest import PatroniRefusedError
 from keyplan.apps.patroni.ports import PortAllocator
 from keyplan.apps.patroni.records import Credentials, InstanceState, Member
-from keyplan.apps.patroni.refusals import CONCURRENCY, RefusedError
+from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.codec import secret_of_plain
 from keyplan.engine import Clock
 from keyplan.layout import Binding, Damaged
@@ -148,9 +148,7 @@ class Adoption:
 def _refuse_ours(broker: Broker, instance: str) -> None:
     if broker.instances.exists(instance):
         raise RefusedError(409, "it is an instance of ours already")
-    operation = broker.operations.get(instance)
-    if operation is not None and operation.status == IN_PROGRESS:
-        raise RefusedError(422, "an operation on an instance of this name is in progress", word=CONCURRENCY)
+    refuse_under_way(broker.operations.get(instance))
 
 
 def _found(broker: Broker, instance: str) -> Found:
@@ -270,9 +268,7 @@ def _releasable(broker: Broker, instance: str) -> Released:
     # Why bindings too: whoever was killed behind the first commit has left them.
     if not broker.instances.exists(instance) and not any(True for _ in broker.bindings.keys(instance, limit=1)):
         raise RefusedError(404, "there is no such instance")
-    operation = broker.operations.get(instance)
-    if operation is not None and operation.status == IN_PROGRESS:
-        raise RefusedError(422, "an operation on the instance is in progress", word=CONCURRENCY)
+    refuse_under_way(broker.operations.get(instance))
     outside = outside_nodes(broker, instance)
     ours = sorted({key.node for key, _ in broker.nodes.list(instance)} - set(outside))
     if ours:

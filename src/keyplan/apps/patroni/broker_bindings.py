@@ -15,7 +15,7 @@ from keyplan.apps.patroni.catalog import Plan
 from keyplan.apps.patroni.clusters import leader_of
 from keyplan.apps.patroni.layout import BindingKey, Broker
 from keyplan.apps.patroni.login_roles import family_of
-from keyplan.apps.patroni.operations import IN_PROGRESS, is_usable_after, new_password
+from keyplan.apps.patroni.operations import IN_PROGRESS, is_usable_after, new_password, refuse_under_way
 from keyplan.apps.patroni.postgresql_roles import create_role, drop_role
 from keyplan.apps.patroni.records import Binding as BindingRecord
 from keyplan.apps.patroni.records import Credentials, InstanceState
@@ -139,8 +139,7 @@ def usable_instance(broker: Broker, instance: str, service_id: str, plan_id: str
         raise RefusedError(404, "there is no such instance")
     if (service_id, plan_id) != (state.service_id, state.plan_id):
         raise RefusedError(400, "service_id and plan_id are not those of the instance")
-    if operation is not None and operation.status == IN_PROGRESS:
-        raise RefusedError(422, "an operation on the instance is in progress", word=CONCURRENCY)
+    refuse_under_way(operation)
     if not is_usable_after(operation):
         raise RefusedError(422, "the instance could not be made; delete it")
     return state

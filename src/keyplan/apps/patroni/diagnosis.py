@@ -25,7 +25,7 @@ from keyplan.apps.patroni.leaked_ports import leaked_ports
 from keyplan.apps.patroni.operations import FAILED, IN_PROGRESS
 from keyplan.apps.patroni.readable import readable, readable_of
 from keyplan.engine import SYSTEM_CLOCK
-from keyplan.errors import CorruptionError, IndexNotReadyError
+from keyplan.errors import CorruptionError, IndexNotReadyError, InvalidKeyError
 from keyplan.layout import Damaged
 from keyplan.store import Store
 
@@ -213,6 +213,8 @@ def is_ordered_rightly(broker: Broker, key: OrderKey, instance: str) -> bool:
         return key.cell in {broker.nodes.get(node), broker.node_intents.get(node)}
     except CorruptionError:
         return True  # Why: what cannot be read is no evidence against an order.
+    except InvalidKeyError:
+        return False  # it names what is no name, and so nobody's
 
 
 def _ports(broker: Broker) -> Iterator[Fault]:

@@ -36,6 +36,7 @@ __all__ = [
     "new_operation",
     "note_progress",
     "operation_on",
+    "refuse_under_way",
     "refuse_unusable",
     "write_begun",
 ]
@@ -118,8 +119,7 @@ class Beginnings:
             state, operation = broker.instances.get(instance), broker.operations.get(instance)
             if state is not None:
                 return self._provisioned_before(wanted, state, operation, may_wait=may_wait)
-            if operation is not None and operation.status == IN_PROGRESS:
-                raise _under_way(operation)
+            refuse_under_way(operation)
             refuse_without_waiting(may_wait=may_wait)
             self._refuse_few_cells(wanted.node_count, wanted.cells, used=())
             steps = steps_of_provision(wanted.node_count, has_callbacks=self._callbacks is not None)
@@ -284,7 +284,7 @@ class Beginnings:
                 if operation.kind == "deprovision":
                     return operation
                 if operation.kind != "provision":
-                    raise _under_way(operation)
+                    refuse_under_way(operation)
             _refuse_outside(broker, instance)
             leader = broker.leaders.get(instance)
             nodes = {key.node for key, _ in broker.nodes.list(instance)}
@@ -378,16 +378,17 @@ def is_usable_after(operation: Operation | None) -> bool:
 
 def refuse_unusable(operation: Operation | None) -> None:
     """Raise RefusedError (422) where no operation on an instance can begin: another is in progress, or it cannot be used."""
-    if operation is not None and operation.status == IN_PROGRESS:
-        raise _under_way(operation)
+    refuse_under_way(operation)
     if not is_usable_after(operation):
         raise RefusedError(422, "the instance is not usable; delete it")
 
 
-def _under_way(operation: Operation) -> RefusedError:
-    text = f"another operation on this instance is in progress: {operation.kind}, {operation.message}"
-    text += "; ask again when it has ended"
-    return RefusedError(422, text, word=CONCURRENCY)
+def refuse_under_way(operation: Operation | None) -> None:
+    """Raise RefusedError (422) where an operation is in progress: which one, and how far it is."""
+    if operation is not None and operation.status == IN_PROGRESS:
+        which = ", ".join(filter(None, (operation.kind, operation.message)))
+        text = f"another operation on this instance is in progress: {which}; ask again when it has ended"
+        raise RefusedError(422, text, word=CONCURRENCY)
 
 
 def _refuse_outside(broker: Broker, instance: str) -> None:

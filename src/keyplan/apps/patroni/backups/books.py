@@ -141,8 +141,12 @@ def last_verified(book: BackupBook) -> Backup | None:
 
 
 def shown_time(seconds: float) -> str:
-    """Return a time of Unix as people and commands read it, in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Return a time of Unix as people and commands read it, in UTC; one that is none as a number."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, OSError, ValueError):
+        # Why no error: it stands in a record that others may write, and what is said of other clusters does not wait for it.
+        return f"{seconds:g} s of Unix time"
 
 
 def version_of(broker: Broker, instance: str) -> str:

@@ -21,10 +21,10 @@ from keyplan.apps.patroni.dynamic_configuration import is_on
 from keyplan.apps.patroni.events import EventLog
 from keyplan.apps.patroni.layout import BookKey, Broker
 from keyplan.apps.patroni.operations import (
-    IN_PROGRESS,
     begin_planned,
     new_password,
     operation_on,
+    refuse_under_way,
     write_begun,
 )
 from keyplan.apps.patroni.readable import readable
@@ -127,9 +127,7 @@ class BackupPlans:
             broker = Broker(binding)
             if broker.instances.exists(new):
                 raise RefusedError(409, f"there is an instance {new}")
-            operation = broker.operations.get(new)
-            if operation is not None and operation.status == IN_PROGRESS:
-                raise RefusedError(409, f"an operation on {new} is in progress")
+            refuse_under_way(broker.operations.get(new))
             with self._store.snapshot() as pinned:
                 begun, state = self._restored(Broker(pinned), source, new, target)
             if not is_trial:
