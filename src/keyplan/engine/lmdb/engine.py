@@ -20,7 +20,6 @@ from keyplan.engine.interface import (
     Lease,
     Snapshot,
     Watch,
-    check_sorted,
 )
 from keyplan.engine.lineage import Lineage
 from keyplan.engine.lmdb.foreign import ForeignLmdb
@@ -39,6 +38,7 @@ from keyplan.engine.lmdb.snapshot import HistorySnapshot, RawSnapshot, have_valu
 from keyplan.engine.lmdb.watch import LmdbWatch
 from keyplan.engine.lmdb.write import WriteTransaction
 from keyplan.engine.profile import Capability, Profile
+from keyplan.engine.sorted_keys import check_sorted
 from keyplan.engine.url import EngineUrl
 from keyplan.errors import EngineUnavailableError
 from keyplan.files import FILE_MODE
