@@ -54,7 +54,7 @@ OPEN = {
     *("exploreRawKeys", "exploreLive", "exploreRawLive", "streamChanges", "streamRawChanges"),
     *("listHepnosDatabases", "getHepnosValues", "listHepnosKeys", "countHepnosKeys", "putHepnosPairs", "commitHepnos"),
     *("listHepnosQueues", "createHepnosQueue", "destroyHepnosQueue", "enterHepnosQueue", "leaveHepnosQueue"),
-    *("putHepnosItem", "takeHepnosItem", "settleHepnosItem", "lookAtHepnosQueue"),
+    *("putHepnosItems", "takeHepnosItem", "settleHepnosItem", "lookAtHepnosQueue"),
     # Leases and history are the caller's own.
     *(
         "grantEtcdLease",

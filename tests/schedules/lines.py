@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import TypeVar
 
-from keyplan.testing.schedules import Scenario, Strategy
+from keyplan.testing.schedules import BatonKind, Scenario, Strategy
 
 __all__ = ["Line", "combined", "line_name"]
 
@@ -25,6 +25,8 @@ class Line:
     """Left to `scripts/schedules`: it takes seconds."""
     under: Callable[[], AbstractContextManager[None]] = nullcontext
     """What holds while it is explored: constants that are replaced."""
+    baton: BatonKind | None = None
+    """How its actors run: those with an event loop each are threads, of which each has one."""
     defect: str = ""
     """What is known to be wrong there. Such a line must fail."""
 

@@ -1,5 +1,6 @@
 """The lines of HEPnOS: batches beside readers and deletions, writes over what exists, queues."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -17,6 +18,7 @@ from keyplan.errors import AlreadyExistsError, CommitConflictError, InvalidInput
 from keyplan.ring import ring_of
 from keyplan.store import Store
 from keyplan.testing.schedules import ACTOR_ERRORS, Outcome, Preemptions, Scenario, actor, as_in_some_order, restarts
+from tests.apps.hepnos.queue_stand import cancelled_after, queues_in_loop
 from tests.schedules.lines import Line, line_name
 
 __all__ = ["HEPNOS_GROUPS"]
@@ -370,8 +372,66 @@ def queues() -> Iterator[Line]:
     yield Line("destroy that crashes x create and produce", crashing)
 
 
+# ---- queues awaited --------------------------------------------------------------------------------------------------------
+
+
+def _cancelled(act: str, turns: int) -> Callable[[Store], list[int]]:
+    """A consumer on an event loop that is cancelled after so many turns of it; return what it was handed over by then."""
+
+    async def work(store: Store) -> list[int]:
+        queues = queues_in_loop(StoredQueues(store, Store(MemoryEngine())))
+
+        async def consume(got: list[int]) -> None:
+            consumer = await queues.open("q", int)
+            if act == "get":
+                got.append(await consumer.get(0))
+            elif (item := await consumer.take(0)) is not None:
+                async with item:
+                    got.append(item.value)
+
+        got, _ = await cancelled_after(turns, consume)
+        await queues.end()
+        return [item for item in got if item is not None]
+
+    return lambda store: asyncio.run(work(store))
+
+
+def _none_is_lost_by_a_cancellation(outcome: Outcome) -> None:
+    """Each item was handed over or is there, and nobody has one."""
+    taken = [item for answer in outcome.answers.values() for item in answer]
+    left = [
+        int(hepnos.product_type(int).decode(raw))
+        for _, raw in hepnos.HEPnOSQueues(outcome.store).items.list("q", "int64")
+    ]
+    assert sorted([*taken, *left]) == [1, 2], f"lost or twice: {taken} were taken, {left} are left"
+    assert not list(hepnos.HEPnOSQueues(outcome.store).taken.list("q", "int64")), "taken by nobody"
+
+
+def _of_cancelled(act: str, turns: int) -> Scenario:
+    return Scenario(
+        actor(_cancelled(act, turns), "cancelled"),
+        actor(_takes_one, "take one"),
+        setup=a_queue_of_two,
+        invariants=[_none_is_lost_by_a_cancellation],
+        only_raises=ACTOR_ERRORS,
+    )
+
+
+def awaited_queues() -> Iterator[Line]:
+    """A consumer that is cancelled at each turn of its event loop, beside another one."""
+    for act in ("get", "take"):
+        for turns in range(_TURNS):
+            name = f"{act} cancelled after {turns} turns x take one"
+            yield Line(name, partial(_of_cancelled, act, turns), baton="threads")
+
+
+_TURNS = 28
+"""More than a get takes, which is not cancelled."""
+
+
 HEPNOS_GROUPS: dict[str, Callable[[], Iterator[Line]]] = {
     "hepnos products": products,
     "hepnos entry files": entry_files,
     "hepnos queues": queues,
+    "hepnos queues awaited": awaited_queues,
 }

@@ -13,7 +13,7 @@ __all__ = ["explored", "main"]
 def explored(line: Line, *, seconds_max: float = 60.0) -> Exploration:
     """Explore a line of the matrix: without a strategy of its own everything, for all of the seconds."""
     with line.under():
-        return explore(line.make(), strategy=line.strategy or Exhaustive(), seconds_max=seconds_max)
+        return explore(line.make(), strategy=line.strategy or Exhaustive(), seconds_max=seconds_max, baton=line.baton)
 
 
 def main(arguments: list[str]) -> int:

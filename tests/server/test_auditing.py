@@ -205,7 +205,7 @@ ROWS: dict[str, list[Row]] = {
         hepnos("commitHepnos", "commit", [], [], [], [b"k" * 24], [], [], [], []),
         queue("createHepnosQueue", "create", b"0"),
         queue("enterHepnosQueue", "enter", b"a producer", b"60000"),
-        queue("putHepnosItem", "put", b"a producer", b"1", b"60000", b"1", b"an item"),
+        queue("putHepnosItems", "put", b"a producer", b"1", b"60000", b"1", b"an item"),
         queue("takeHepnosItem", "take", b"a taker", b"1000"),
         queue("settleHepnosItem", "settle", b"0", b"a taker", b"1"),
         queue("leaveHepnosQueue", "leave", b"a producer", b"1"),

@@ -45,6 +45,7 @@ from keyplan import (
 from keyplan.aio.greenlets import drive, is_driven, wait
 from keyplan.aio.keyspaces import KeySpaceStore
 from keyplan.aio.lease import Lease
+from keyplan.aio.notifier import CommitNotifier, Wakeup
 from keyplan.aio.opening import Opening, open_async
 from keyplan.aio.store import Store
 from keyplan.aio.transaction import PinnedState, Transaction
@@ -59,6 +60,7 @@ __all__ = [
     "Async",
     "Change",
     "ChangeKind",
+    "CommitNotifier",
     "Counter",
     "Decimal",
     "HexUuid",
@@ -86,6 +88,7 @@ __all__ = [
     "Unique",
     "Unlike",
     "Waiver",
+    "Wakeup",
     "drive",
     "is_driven",
     "wait",

@@ -9,7 +9,7 @@ import pytest
 
 from keyplan.apps import hepnos
 from keyplan.apps.hepnos.queue_records import Place, QueueKey, QueueRecords
-from keyplan.apps.hepnos.queues import StoredQueues
+from keyplan.apps.hepnos.queues import Blocking, StoredQueues
 from keyplan.engine import KeyRange, open_engine
 from keyplan.errors import CommitOutcomeUnknownError, EngineUnavailableError, InvalidInputError
 from keyplan.store import Store
@@ -66,7 +66,7 @@ def test_a_server_that_takes_an_item_and_is_gone_is_asked_again_when_it_is_back(
                 raise CommitOutcomeUnknownError(engine="gone", problem="the answer was lost")
 
     stored = StoredQueues(Store(open_engine("memory:")), Store(open_engine("memory:")), clock)
-    queues = hepnos.Queues(stored, clock, asleep.append)
+    queues = hepnos.Queues(stored, clock, Blocking(asleep.append))
     queues.create("q", int)
     with queues.open("q", int, mode="producer") as producer:
         acts: Any = producer.acts
@@ -91,7 +91,7 @@ def test_what_was_not_done_is_told_at_once(clock: FakeClock) -> None:
         raise AssertionError
 
     stored = StoredQueues(Store(open_engine("memory:")), Store(open_engine("memory:")), clock)
-    queues = hepnos.Queues(stored, clock, never)
+    queues = hepnos.Queues(stored, clock, Blocking(never))
     queues.create("q", int)
     producer = queues.open("q", int, mode="producer")
     away: Any = Away(producer.acts, clock)
@@ -130,10 +130,10 @@ def test_what_comes_late_adds_nothing_again_and_makes_nobody_wait(clock: FakeClo
     records, key = QueueRecords(Store(open_engine("memory:")), clock), QueueKey("q", "int64")
     records.create(key)
     place = Place("p", records.enter(key, "p", 60), 60)
-    records.put(key, place, 1, b"1")
+    records.put(key, place, 1, [b"1"])
     records.leave(key, "p", place.made_at)
     with pytest.raises(hepnos.MissingError, match="open it again"):
-        records.put(key, place, 1, b"1")  # which was under way when it was asked again, and is done now
+        records.put(key, place, 1, [b"1"])  # which was under way when it was asked again, and is done now
     found = [records.take(key, taker, 60) for taker in "ab"]
     assert [each.number for each in found] == [0, -1]
     assert not found[1].has_producers

@@ -1,7 +1,8 @@
 """Queues: case 48 of the specification."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -232,7 +233,7 @@ def test_a_lease_runs_while_its_answers_are_lost(clock: FakeClock) -> None:
     cut, key = Cut(records, clock), QueueKey("q", "int64")
     records.create(key)
     place = Place("p", records.enter(key, "p", 60), 60)
-    records.put(key, place, 1, (7).to_bytes(8, "little"))
+    records.put(key, place, 1, [(7).to_bytes(8, "little")])
     acts: Any = cut
     consumer = hepnos.Queue(acts, key, product_type(int), clock, place._replace(producer=""))
     cut.lost = 2
@@ -252,9 +253,11 @@ def test_a_queue_that_is_closed_gives_nothing_and_ends_who_waits(queues: hepnos.
         consumer, is_waiting = queues.open("q", int), Event()
 
         class Watched(Cut):
-            def wait(self, *given: Any) -> None:
-                is_waiting.set()
-                self.acts.wait(*given)
+            @contextmanager
+            def waiting(self, key: QueueKey) -> Iterator[Any]:
+                with self.acts.waiting(key) as waiting:
+                    is_waiting.set()
+                    yield waiting
 
         watched: Any = Watched(consumer.acts, FakeClock())
         consumer.acts = watched
@@ -289,7 +292,7 @@ def test_queues_do_what_a_model_does_whoever_acts_next(seed: int, clock: FakeClo
         act, taker = chance.choice("ptttsswg"), chance.choice("abc")
         if act == "p":
             for _ in range(chance.randint(1, 2)):  # Why again: as after an answer that was lost.
-                records.put(key, place, put + 1, b"%d" % put)
+                records.put(key, place, put + 1, [b"%d" % put])
             waiting.append(put)
             put += 1
         elif act == "w":
@@ -425,12 +428,14 @@ def test_who_waits_behind_what_is_compacted_looks_again(tmp_path: Path) -> None:
     with Store(open_engine(f"lmdb:{tmp_path / 'queues'}?durability=none")) as store:
         records = QueueRecords(store)
         key = QueueKey("q", "int64")
-        before = records.revision()
-        for _ in range(3):
-            records.create(key)
-            records.destroy(key)
-        store.engine.compact(records.revision())
-        records.wait(before, 0.0)
+        with records.waiting(key) as waiting:
+            waiting.mark()
+            for _ in range(3):
+                records.create(key)
+                records.destroy(key)
+            with store.engine.snapshot() as snapshot:
+                store.engine.compact(snapshot.revision)
+            waiting.wait(0.0)
 
 
 def test_a_clock_that_is_set_back_keeps_no_producer_and_one_of_a_queue_of_before_is_none(clock: FakeClock) -> None:
@@ -445,6 +450,6 @@ def test_a_clock_that_is_set_back_keeps_no_producer_and_one_of_a_queue_of_before
         records.create(key)
         records.enter(key, "p", 60.0)
         with pytest.raises(hepnos.MissingError):
-            records.put(key, Place("p", made_at, 60.0), 1, bytes(8))
+            records.put(key, Place("p", made_at, 60.0), 1, [bytes(8)])
         records.leave(key, "p", made_at)
         assert len(list(HEPnOSQueues(store).producers.list())) == 1

@@ -5,6 +5,9 @@
         subrun = await (await dataset.create_run(12096)).create_subrun(1)
         async for event in subrun.events:
             print(event.number, await event.load("energy", float))
+        async for item in await store.queues.open("files", str):
+            async with item:
+                print(item.value)
 
 Each call is carried out by a thread of the store's, since LMDB reads and flushes in the thread that calls it. Short ones of a
 server with frames are awaited in the loop itself, any number on one connection. Methods are taken over from the synchronous
@@ -13,18 +16,18 @@ classes one by one, with their signatures; what they promise stands there. What 
 keeps the state that it reads until its generator is closed: `contextlib.aclosing` does that at once.
 """
 
-from asyncio import get_running_loop, to_thread
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from asyncio import to_thread
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
-from itertools import islice
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 import numpy.typing as npt
 
 from keyplan.apps.hepnos import access, datasets, event_set, numbered, product_id, products
 from keyplan.apps.hepnos import store as stores
+from keyplan.apps.hepnos.aio_calls import Caller, Threads, View, awaited, in_thread, leading, maybe
+from keyplan.apps.hepnos.aio_queues import Queue, QueueItem, Queues
 from keyplan.apps.hepnos.batch import MAX_OPERATIONS, WriteBatch
 from keyplan.apps.hepnos.bulk import Created
 from keyplan.apps.hepnos.databases import Address, database_counts
@@ -38,136 +41,19 @@ __all__ = [
     "Event",
     "EventSet",
     "Numbers",
+    "Queue",
+    "QueueItem",
+    "Queues",
     "Run",
     "SubRun",
     "View",
     "open",
 ]
 
-P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S")
-I_co = TypeVar("I_co", covariant=True)
-V_co = TypeVar("V_co", covariant=True)
 N = TypeVar("N", bound=numbered.Numbered)
 
-_PIECE: Final = 1_024
-"""Containers that a thread takes at once. Why: handing one over costs more than reading it."""
 _THREADS: Final = 4
-
-Awaited = Coroutine[Any, Any, R]
-
-
-class Caller(Protocol):
-    """How calls of the synchronous API are made without holding up the event loop."""
-
-    async def call(self, function: Callable[[], R]) -> R:
-        """Return what a call returns, made in a thread."""
-        ...
-
-    def call_short(self, function: Callable[[], R]) -> Awaited[R]:
-        """Return what a call returns that computes next to nothing."""
-        ...
-
-    async def end(self, close: Callable[[], None]) -> None:
-        """Wait for the calls that are under way in threads, then close."""
-        ...
-
-
-class _Threads:
-    """Calls in threads of the store's own."""
-
-    def __init__(self, number: int) -> None:
-        self._pool = ThreadPoolExecutor(number, thread_name_prefix="keyplan-hepnos-aio")
-
-    async def call(self, function: Callable[[], R]) -> R:
-        """Return what a call returns, made in a thread."""
-        return await get_running_loop().run_in_executor(self._pool, function)
-
-    async def call_short(self, function: Callable[[], R]) -> R:
-        """The same."""
-        return await self.call(function)
-
-    async def end(self, close: Callable[[], None]) -> None:
-        """Wait for the calls that are under way, then close."""
-        # Why first, and in a thread: a call whose task was cancelled may be under way, and the loop must not wait for it.
-        await to_thread(self._pool.shutdown)
-        await to_thread(close)
-
-
-class View(Generic[I_co]):
-    """One object of the synchronous API, `sync`, and what makes its calls. Equal when those objects are."""
-
-    __slots__ = ("caller", "sync")
-
-    def __init__(self, sync: I_co, caller: Caller) -> None:
-        self.sync = sync
-        self.caller = caller
-
-    async def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call a function in a thread of the store's, and return what it returns."""
-        return await self.caller.call(partial(function, *args, **kwargs))
-
-    def call_short(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Awaited[R]:
-        """Call a function that does hardly more than to wait for the store: in the loop itself where that can be awaited."""
-        # Why no coroutine of its own: each takes as long as a tenth of a small load.
-        return self.caller.call_short(partial(function, *args, **kwargs))
-
-    async def each(self, items: Callable[[], Iterator[S]], *, at_once: int = _PIECE) -> AsyncGenerator[S, None]:
-        """Yield what an iterator has, which is begun and advanced in threads; it is closed when this one is."""
-        found = await self.call_short(items)
-        try:
-            while piece := await self.call_short(list, islice(found, at_once)):
-                for one in piece:
-                    yield one
-        finally:
-            if isinstance(found, Generator):
-                await self.call_short(found.close)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, View) and other.sync == self.sync
-
-    def __hash__(self) -> int:
-        return hash(self.sync)
-
-    def __repr__(self) -> str:
-        return f"<awaited {self.sync!r}>"
-
-
-class awaited(Generic[I_co, P, R]):  # noqa: N801  # Why: used like a decorator.
-    """A method of the synchronous object, called in a thread."""
-
-    def __init__(self, method: Callable[Concatenate[I_co, P], R]) -> None:
-        self._method: Callable[..., R] = method
-
-    def __get__(self, view: View[I_co], owner: object) -> Callable[P, Awaited[R]]:
-        return partial(view.call_short, self._method, view.sync)
-
-
-class in_thread(awaited[I_co, P, R]):  # noqa: N801  # Why: as above.
-    """A method that takes a while beside what it waits for, as many columns at once do: always called in a thread."""
-
-    def __get__(self, view: View[I_co], owner: object) -> Callable[P, Awaited[R]]:
-        return partial(view.call, self._method, view.sync)
-
-
-class leading(Generic[I_co, P, S, V_co]):  # noqa: N801  # Why: as above.
-    """A method that returns another object of the synchronous API, of which a view is given."""
-
-    def __init__(self, method: Callable[Concatenate[I_co, P], S], view: Callable[[S, Caller], V_co]) -> None:
-        self._method: Callable[..., S] = method
-        self._view = view
-
-    def __get__(self, view: View[I_co], owner: object) -> Callable[P, Awaited[V_co]]:
-        async def led(*args: P.args, **kwargs: P.kwargs) -> V_co:
-            return self._view(await view.call_short(self._method, view.sync, *args, **kwargs), view.caller)
-
-        return led
-
-
-def _maybe(view: Callable[[S, Caller], R]) -> Callable[[S | None, Caller], R | None]:
-    return lambda found, caller: None if found is None else view(found, caller)
-
 
 # ---- containers ----------------------------------------------------------------------------------------------------------
 
@@ -342,9 +228,9 @@ class DataSet(Container[datasets.DataSet]):
 
     create_dataset = leading(datasets.DataSet.create_dataset, _dataset)
     ensure = leading(datasets.DataSet.ensure, _dataset)
-    get = leading(datasets.DataSet.get, _maybe(_dataset))
-    next = leading(datasets.DataSet.next, _maybe(_dataset))
-    previous = leading(datasets.DataSet.previous, _maybe(_dataset))
+    get = leading(datasets.DataSet.get, maybe(_dataset))
+    next = leading(datasets.DataSet.next, maybe(_dataset))
+    previous = leading(datasets.DataSet.previous, maybe(_dataset))
     create_run = leading(datasets.DataSet.create_run, Run)
     load_table = in_thread(datasets.DataSet.load_table)
     exists = awaited(datasets.DataSet.exists)
@@ -383,11 +269,11 @@ class DataSets(View[datasets.DataSets]):
 
     __slots__ = ()
 
-    get = leading(datasets.DataSets.get, _maybe(DataSet))
-    first = leading(datasets.DataSets.first, _maybe(DataSet))
-    last = leading(datasets.DataSets.last, _maybe(DataSet))
-    lower_bound = leading(datasets.DataSets.lower_bound, _maybe(DataSet))
-    upper_bound = leading(datasets.DataSets.upper_bound, _maybe(DataSet))
+    get = leading(datasets.DataSets.get, maybe(DataSet))
+    first = leading(datasets.DataSets.first, maybe(DataSet))
+    last = leading(datasets.DataSets.last, maybe(DataSet))
+    lower_bound = leading(datasets.DataSets.lower_bound, maybe(DataSet))
+    upper_bound = leading(datasets.DataSets.upper_bound, maybe(DataSet))
     count = awaited(datasets.DataSets.count)
 
     def __aiter__(self) -> AsyncIterator[DataSet]:
@@ -409,7 +295,11 @@ class DataSets(View[datasets.DataSets]):
 class DataStore(View[stores.DataStore]):
     """An open store. For one event loop."""
 
-    __slots__ = ()
+    __slots__ = ("_queues",)
+
+    def __init__(self, sync: stores.DataStore, caller: Caller) -> None:
+        super().__init__(sync, caller)
+        self._queues: Queues | None = None
 
     load_product = awaited(stores.DataStore.load_product)
     resolve = awaited(stores.DataStore.resolve)
@@ -418,6 +308,21 @@ class DataStore(View[stores.DataStore]):
     def root(self) -> DataSet:
         """The root, which all data sets are below."""
         return DataSet(self.sync.root, self.caller)
+
+    @property
+    def queues(self) -> Queues:
+        """The queues of the store, as `hepnos.DataStore.queues`. Raises ModuleNotFoundError without the package greenlet."""
+        if self._queues is None:
+            from keyplan.apps.hepnos import awaited_queues  # noqa: PLC0415  # Why: it needs greenlet, which is an extra.
+
+            self._queues = awaited_queues.queues_at(self.sync.queue_home, self.caller)
+        return self._queues
+
+    async def end(self) -> None:
+        """Wait for what is under way, and close it."""
+        if self._queues is not None:
+            await self._queues.end()
+        await self.caller.end(self.sync.close)
 
     @asynccontextmanager
     async def batch(self, *, max_operations: int = MAX_OPERATIONS, atomic: bool = False) -> AsyncIterator[WriteBatch]:
@@ -450,17 +355,18 @@ async def open(  # noqa: A001  # Why: `hepnos.aio.open(url)` reads as it should.
     Of a server with frames any number are, on one connection and without threads, where the package greenlet is installed.
     """
     address, counts = Address(url, is_readonly=readonly, token=token), database_counts(databases)
-    pool: Caller = _Threads(threads)
+    pool: Caller = Threads(threads)
     driven = await _driven(address, counts, pool) if address.is_server else None
     if driven is None:
         opening = partial(stores.open_hepnos, url, databases=databases, create=create, readonly=readonly, token=token)
         store, caller = await to_thread(opening), pool
     else:
         store, caller = driven
+    opened = DataStore(store, caller)
     try:
-        yield DataStore(store, caller)
+        yield opened
     finally:
-        await caller.end(store.close)
+        await opened.end()
 
 
 async def _driven(
@@ -472,4 +378,4 @@ async def _driven(
     except ModuleNotFoundError:
         return None
     found = await remote_awaited.open_driven(address, counts)
-    return None if found is None else (stores.DataStore(found), remote_awaited.Driver(threads))
+    return None if found is None else (stores.DataStore(*found), remote_awaited.Driver(threads))

@@ -103,7 +103,7 @@ class FrameKind(IntEnum):
     DESTROY_QUEUE = 9
     ENTER_QUEUE = 10
     LEAVE_QUEUE = 11
-    PUT_ITEM = 12
+    PUT_ITEMS = 12
     TAKE_ITEM = 13
     SETTLE_ITEM = 14
     LOOK_AT_QUEUE = 15
@@ -135,7 +135,7 @@ _METHODS: Final = {
     FrameKind.DESTROY_QUEUE: "destroy_queue",
     FrameKind.ENTER_QUEUE: "enter_queue",
     FrameKind.LEAVE_QUEUE: "leave_queue",
-    FrameKind.PUT_ITEM: "put_item",
+    FrameKind.PUT_ITEMS: "put_items",
     FrameKind.TAKE_ITEM: "take_item",
     FrameKind.SETTLE_ITEM: "settle_item",
     FrameKind.LOOK_AT_QUEUE: "look_at_queue",

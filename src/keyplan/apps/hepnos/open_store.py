@@ -10,7 +10,7 @@ from keyplan.apps.hepnos.access import StoreAccess
 from keyplan.apps.hepnos.batch import MAX_OPERATIONS, AsyncEngine, WriteBatch
 from keyplan.apps.hepnos.databases import Address, Databases
 from keyplan.apps.hepnos.prefetch import Prefetcher
-from keyplan.apps.hepnos.queues import Queues, StoredQueues
+from keyplan.apps.hepnos.queues import QueueHome, Queues, StoredQueues
 from keyplan.apps.hepnos.references import Ref
 from keyplan.apps.hepnos.remote_frames import transport_to
 from keyplan.apps.hepnos.remote_queues import RemoteQueues
@@ -24,11 +24,11 @@ __all__ = ["OpenStore"]
 class OpenStore(StoreAccess):
     """An open store without its root: DataStore has that, and every store is one."""
 
-    def __init__(self, databases: Databases) -> None:
+    def __init__(self, databases: Databases, queue_home: RemoteQueues | None = None) -> None:
+        """`queue_home` has the queues of a server that is reached already."""
         super().__init__(databases)
         self._lock = Lock()
-        self._queues: Queues | None = None
-        self._queue_home: RemoteQueues | StoredQueues | None = None
+        self._queue_home: RemoteQueues | StoredQueues | None = queue_home
 
     @property
     def address(self) -> Address:
@@ -67,17 +67,18 @@ class OpenStore(StoreAccess):
     @property
     def queues(self) -> Queues:
         """The queues of the store, in a database of their own, which is made when it is first asked for, or of its server."""
+        return Queues(self.queue_home())
+
+    def queue_home(self) -> QueueHome:
+        """Return where the queues are made and opened. The first call opens it."""
         with self._lock:
-            if self._queues is None:
+            if self._queue_home is None:
                 if self.address.is_server:
                     # Why a connection of its own: who waits for an item asks again and again.
-                    home: RemoteQueues | StoredQueues = RemoteQueues(
-                        transport_to(self.address.url, token=self.address.token)
-                    )
+                    self._queue_home = RemoteQueues(transport_to(self.address.url, token=self.address.token))
                 else:
-                    home = StoredQueues(Store(self.address.queues()), Store(open_engine("memory:")))
-                self._queues, self._queue_home = Queues(home), home
-            return self._queues
+                    self._queue_home = StoredQueues(Store(self.address.queues()), Store(open_engine("memory:")))
+            return self._queue_home
 
     # ---- the end -------------------------------------------------------------------------------------------------------
 

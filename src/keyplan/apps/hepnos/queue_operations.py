@@ -85,7 +85,6 @@ _READERS: Final[Mapping[str, Any]] = {
     "lease_seconds": _seconds,
     "volatile": _flag,
     "is_done": _flag,
-    "item": lambda _name, raw: raw,
 }
 """How parameters are read that are no text."""
 
@@ -98,20 +97,23 @@ def _written(name: str, value: Any) -> bytes:
     return str(value).encode() if isinstance(value, str) else b"%d" % value
 
 
-def _body(*names: str) -> BodyForm:
+def _body(*names: str, rest: str = "") -> BodyForm:
+    """Return a body of so many parameters, and behind them one or more byte strings, as many as there are, of a last one."""
     names = ("name", "type", *names)
+    listed = f"{', '.join(names)}{f', one or more {rest}' if rest else ''}"
 
     def read(body: bytes) -> Mapping[str, Any]:
         (given,) = map(whole, unpack(body, 1))
-        if len(given) != len(names):
-            raise InvalidInputError(source="body", problem=f"the column has {', '.join(names)}")
-        return {name: _READERS.get(name, _text)(name, raw) for name, raw in zip(names, given, strict=True)}
+        if len(given) <= len(names) if rest else len(given) != len(names):
+            raise InvalidInputError(source="body", problem=f"the column has {listed}")
+        found = {name: _READERS.get(name, _text)(name, raw) for name, raw in zip(names, given, strict=False)}
+        return {**found, rest: given[len(names) :]} if rest else found
 
     def write(fields: Mapping[str, Any]) -> bytes:
         column: Sequence[bytes] = [_written(name, fields[name]) for name in names]
-        return pack(column)
+        return pack([*column, *fields[rest]] if rest else column)
 
-    words = f"One column: {', '.join(names)}."
+    words = f"One column: {listed}."
     return BodyForm(bytes, read, write, schema=Annotated[bytes, Schema(words)], content_type=PACKED)
 
 
@@ -184,12 +186,12 @@ class QueueOperations:
     @operation(
         "POST",
         "/hepnos/queues/put",
-        name="putHepnosItem",
-        answers="It is in the queue.",
-        body=_body(*Place._fields, "number", "item"),
-        **_change("put-item"),
+        name="putHepnosItems",
+        answers="They are in the queue.",
+        body=_body(*Place._fields, "number", rest="items"),
+        **_change("put-items"),
     )
-    def put_item(
+    def put_items(
         self,
         *,
         name: str,
@@ -198,9 +200,9 @@ class QueueOperations:
         made_at: int,
         lease_seconds: float,
         number: int,
-        item: bytes,
+        items: Sequence[bytes],
     ) -> Done:
-        """Add an item at the end, durably; the one that the producer has put last is not added again."""
+        """Add items at the end, durably, `number` being the first one's; of those that the producer has put none again."""
         raise NotImplementedError
 
     @operation(

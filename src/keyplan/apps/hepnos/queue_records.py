@@ -16,9 +16,11 @@ A producer's record is the fence of what it puts: a put without one adds nothing
 repetition and the producer's end, adds no item again and makes nobody wait.
 """
 
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, Final, NamedTuple
+from types import TracebackType
+from typing import Annotated, Final, NamedTuple, Self
 
 import msgspec
 
@@ -26,16 +28,19 @@ from keyplan.apps.hepnos.errors import MissingError
 from keyplan.codec import Percent
 from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Delete, DeleteRange, Engine, KeyRange, KeyUnchanged, Mutation
 from keyplan.errors import AlreadyExistsError, HistoryCompactedError, InvalidInputError
+from keyplan.jobs import CommitRoom
 from keyplan.layout import Layout, Table, Unique
 from keyplan.store import Backoff, Store
 
 __all__ = [
     "LEASE_SECONDS_MAX",
+    "LOOK_SECONDS",
     "HEPnOSQueues",
     "Place",
     "QueueKey",
     "QueueRecords",
     "QueueState",
+    "QueueWatch",
     "Taken",
     "lease_checked",
     "missing",
@@ -49,6 +54,14 @@ LEASE_SECONDS_MAX: Final = 86_400.0
 
 _FORGOTTEN_SECONDS: Final = LEASE_SECONDS_MAX
 """How long the record stays of a producer that is not waited for. Why so long: a slow one goes on, and asks again in safety."""
+
+LOOK_SECONDS: Final = 1.0
+"""Why: a consumer that waits looks at the queue at least this often, whatever it hears: a lease that is over is no change."""
+
+_PUT_OPERATIONS: Final = 12
+"""How much a put writes and relies on beside its items, at most: the queue's state, the producer and its entry by deadline."""
+_PUT_KEY_BYTES: Final = 2_048
+"""How many bytes each of the keys may have, at most."""
 
 _SWEPT_AT_ONCE: Final = 100
 """Records of forgotten producers that a take removes."""
@@ -232,14 +245,15 @@ class QueueRecords:
 
         self._layout.run(leave)
 
-    def put(self, key: QueueKey, place: Place, number: int, item: bytes) -> None:
-        """Add an item at the end, a producer's first with the number 1; the one that it has put last again does nothing.
+    def put(self, key: QueueKey, place: Place, number: int, items: Sequence[bytes]) -> None:
+        """Add items at the end, a producer's first of all with the number 1; of those that it has put already none again.
 
-        Raises MissingError for a queue that was destroyed, whatever has its name now; and for a producer that does not have it
-        open: one that was not heard of for a day longer than it is waited for has it open no more.
+        As many as the engine takes go into one commit: where it fails, the first ones may be there. Raises MissingError for a
+        queue that was destroyed, whatever has its name now; and for a producer that does not have it open: one that was not
+        heard of for a day longer than it is waited for has it open no more.
         """
 
-        def add(layout: HEPnOSQueues) -> None:
+        def add(part: Sequence[bytes], number: int, layout: HEPnOSQueues) -> None:
             state = _state(layout, key, place.made_at)
             if state is None:
                 raise missing(key)
@@ -251,13 +265,30 @@ class QueueRecords:
                     "it has the queue open no more: open it again",
                 )
                 raise MissingError(table="producers", key=where, problem=problem)
-            if number <= known.last:
+            new = part[max(known.last + 1 - number, 0) :]
+            if not new:
                 return
-            self._keep(layout, own, place.lease_seconds, number)
-            layout.items.insert(ItemKey(*key, state.next_number), item)
-            layout.states.update(key, msgspec.structs.replace(state, next_number=state.next_number + 1))
+            self._keep(layout, own, place.lease_seconds, number + len(part) - 1)
+            for place_in_queue, item in enumerate(new, state.next_number):
+                layout.items.insert(ItemKey(*key, place_in_queue), item)
+            layout.states.update(key, msgspec.structs.replace(state, next_number=state.next_number + len(new)))
 
-        self._layout.run(add)
+        for part in self._parts(items):
+            self._layout.run(partial(add, part, number))
+            number += len(part)
+
+    def _parts(self, items: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+        """Yield as many at a time as go into one commit; one that is too large by itself is for the engine to refuse."""
+        room = CommitRoom.of(
+            self.store.engine.profile, operations=_PUT_OPERATIONS, size=_PUT_OPERATIONS * _PUT_KEY_BYTES
+        )
+        begin, size = 0, 0
+        for at, item in enumerate(items):
+            size += _PUT_KEY_BYTES + len(item)
+            if at > begin and (at - begin >= room.guarded or size > room.bytes):
+                yield items[begin:at]
+                begin, size = at, _PUT_KEY_BYTES + len(item)
+        yield items[begin:]
 
     def _keep(self, layout: HEPnOSQueues, own: ProducerKey, lease_seconds: float, last: int) -> None:
         """Have a producer be waited for from now on, also one that was gone meanwhile."""
@@ -320,20 +351,43 @@ class QueueRecords:
         """Remove a queue and its items, also those that somebody has, all at once. Raises MissingError."""
         Backoff().until_committed(partial(_destroy, self.store.engine, key))
 
-    def revision(self) -> int:
-        """Return the revision after which `wait` waits for something new."""
-        with self.store.engine.snapshot() as snapshot:
-            return snapshot.revision
+    def waiting(self, key: QueueKey) -> "QueueWatch":
+        """Return what waits for something to happen to queues, for a `with` block."""
+        return QueueWatch(self.store.engine)
 
-    def wait(self, after: int, seconds: float) -> None:
-        """Wait until something happens to queues after a revision, or for so many seconds."""
+
+class QueueWatch:
+    """Waits in its thread, for what happens to any queue of a store."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._revision = 0
+
+    def mark(self) -> None:
+        """Have `wait` end with what happens from now on."""
+        with self._engine.snapshot() as snapshot:
+            self._revision = snapshot.revision
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something happens after the mark, or until it is time to look again; no longer than so."""
         # Why suppressed: what was compacted has happened.
         with suppress(HistoryCompactedError):
-            watch = self.store.engine.watch(KeyRange.of_prefix(HEPnOSQueues.bound().root), after=after)
+            watch = self._engine.watch(KeyRange.of_prefix(HEPnOSQueues.bound().root), after=self._revision)
             try:
-                watch.poll(seconds)
+                watch.poll(min(seconds, LOOK_SECONDS))
             finally:
                 watch.close()
+
+    def stir(self) -> None:
+        """It ends soon by itself."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """There is nothing to end."""
 
 
 def _milliseconds(seconds: float) -> int:

@@ -1,7 +1,9 @@
 """Typed queues, first in first out, each item taken once: on the store and shared by processes, in memory, or of a server."""
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
+from math import inf
 from threading import Lock
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
@@ -29,10 +31,17 @@ from keyplan.errors import (
 )
 from keyplan.store import Backoff, Store
 
-__all__ = ["HEPnOSQueues", "Queue", "QueueItem", "Queues", "StoredQueues"]
-
-_POLL_SECONDS_MAX: Final = 1.0
-"""Why: a consumer that waits looks at the queue at least this often, whatever it hears."""
+__all__ = [
+    "Blocking",
+    "HEPnOSQueues",
+    "Queue",
+    "QueueActs",
+    "QueueHome",
+    "QueueItem",
+    "Queues",
+    "StoredQueues",
+    "Waiting",
+]
 
 _LEASE_SECONDS: Final = 60.0
 """How long a taken item is its taker's by default."""
@@ -43,7 +52,9 @@ _PRODUCER_SECONDS: Final = 3_600.0
 _TRIES_MAX: Final = 5
 """Why: an answer that is lost again and again is told."""
 
-_SLEEP: Final = Backoff().sleep
+_ITEMS_AT_ONCE: Final = 1_000
+_BYTES_AT_ONCE: Final = 1 << 20
+"""Why: what is put at once is one request, which a server holds in memory."""
 
 _ABSENCES: Final = (0.1, 0.2, 0.4, 0.8, *(1.0,) * 14)
 """For how many seconds a server that is away is left alone before it is asked again whether it has done something: a server
@@ -52,12 +63,50 @@ that was killed is there again after some."""
 T = TypeVar("T")
 
 
+_SLEEP: Final = Backoff().sleep
+
+
+class Blocking:
+    """How queues wait for others: by blocking their thread. `keyplan.apps.hepnos.aio` has them wait otherwise."""
+
+    def __init__(self, sleep: Callable[[float], None] = _SLEEP) -> None:
+        """`sleep` takes seconds; tests hand it in."""
+        self.sleep = sleep
+
+    def lock(self) -> AbstractContextManager[object]:
+        """Return what one caller has at a time, in a `with` block."""
+        return Lock()
+
+    def to_end(self, work: Callable[[], T]) -> T:
+        """Do what is not to be given up halfway, and return what it returns."""
+        return work()
+
+
+_BLOCKING: Final = Blocking()
+
+
+class Waiting(Protocol):
+    """What one consumer waits by for items of a queue, in a `with` block."""
+
+    def mark(self) -> None:
+        """Have `wait` end with what happens from now on."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something may have happened after the mark, or until it is time to look again; no longer than so."""
+        ...
+
+    def stir(self) -> None:
+        """End a wait soon, from another thread or task."""
+        ...
+
+
 class QueueActs(Protocol):
     """What is done with an open queue, in bytes: in a store, see QueueRecords, or by a server."""
 
     def leave(self, key: QueueKey, producer: str, made_at: int) -> None: ...
 
-    def put(self, key: QueueKey, place: Place, number: int, item: bytes) -> None: ...
+    def put(self, key: QueueKey, place: Place, number: int, items: Sequence[bytes]) -> None: ...
 
     def take(self, key: QueueKey, taker: str, lease_seconds: float) -> Taken: ...
 
@@ -65,9 +114,7 @@ class QueueActs(Protocol):
 
     def is_empty(self, key: QueueKey) -> bool: ...
 
-    def revision(self) -> int: ...
-
-    def wait(self, after: int, seconds: float) -> None: ...
+    def waiting(self, key: QueueKey) -> AbstractContextManager[Waiting]: ...
 
 
 class QueueHome(Protocol):
@@ -125,11 +172,10 @@ class StoredQueues:
 class Queues:
     """The queues of a store, by name and type: durable ones, and volatile ones that live as long as the store is open."""
 
-    def __init__(self, home: QueueHome, clock: Clock = SYSTEM_CLOCK, sleep: Callable[[float], None] = _SLEEP) -> None:
-        """`sleep` takes seconds; tests hand it in."""
+    def __init__(self, home: QueueHome, clock: Clock = SYSTEM_CLOCK, blocking: Blocking = _BLOCKING) -> None:
         self._home = home
         self._clock = clock
-        self._sleep = sleep
+        self._blocking = blocking
 
     def create(self, name: str, type: Any, *, volatile: bool = False) -> None:  # noqa: A002  # Why: the word of the document.
         """Create a queue. Raises AlreadyExistsError; another type under the name is another queue.
@@ -159,8 +205,8 @@ class Queues:
         key = QueueKey(name, kind.name)
         lease_checked("lease_seconds", lease_seconds)
         producer = uuid4().hex if mode == "producer" else ""
-        acts, made_at = _again(lambda: self._home.enter(key, producer, lease_seconds), self._sleep)
-        return Queue(acts, key, kind, self._clock, Place(producer, made_at, lease_seconds), self._sleep)
+        acts, made_at = _again(lambda: self._home.enter(key, producer, lease_seconds), self._blocking.sleep)
+        return Queue(acts, key, kind, self._clock, Place(producer, made_at, lease_seconds), self._blocking)
 
     def destroy(self, name: str, type: Any) -> None:  # noqa: A002  # Why: as above.
         """Remove a queue and its items, all at once, also those that somebody has taken. Raises MissingError."""
@@ -220,8 +266,10 @@ class QueueItem:
                 was_lost = True
                 raise
 
+        blocking = self._queue.blocking
+        is_own = blocking.to_end(lambda: _again(settle, blocking.sleep))
         # Why the time: of two answers the first was lost, and within the lease nobody else has settled it.
-        if not _again(settle, self._queue.sleep) and not (was_lost and self._queue.clock.monotonic() < self._until):
+        if not is_own and not (was_lost and self._queue.clock.monotonic() < self._until):
             raise ItemLostError(queue=f"{key.name}#{key.type}", number=self.number)
         self._is_settled = True
 
@@ -252,20 +300,21 @@ class Queue:
         kind: ProductType,
         clock: Clock,
         place: Place,
-        sleep: Callable[[float], None] = _SLEEP,
+        blocking: Blocking = _BLOCKING,
     ) -> None:
-        """`place` is a producer's; a consumer has no name there. `sleep` as of `Queues`."""
+        """`place` is a producer's; a consumer has no name there."""
         self.acts = acts
         self.key = key
         self.kind = kind
         self.clock = clock
-        self.sleep = sleep
+        self.blocking = blocking
         self._place = place
         self._is_producer = bool(place.producer)
         self._is_closed = False
-        self._putting = Lock()
+        self._putting = blocking.lock()
         """Why: the store knows what was put by the number of the last, and a producer by its record, which closing removes."""
         self._put = 0
+        self._waiting = set[Waiting]()
 
     def put(self, value: Any) -> None:
         """Add an item at the end, durably, once also when an answer is lost on the way, or its server killed and there again.
@@ -275,16 +324,39 @@ class Queue:
         that was destroyed, and for a producer that was silent for a day longer than its `lease_seconds`, which opens the queue
         again.
         """
+        self._put_items([self._encoded(value)])
+
+    def put_many(self, values: Iterable[Any]) -> int:
+        """Add items at the end, in order, and return how many: as `put` does for each, with far fewer commits.
+
+        Others may put between them. Where it fails, the first ones may be in the queue.
+        """
+        put, items, size = 0, list[bytes](), 0
+        for value in values:
+            items.append(self._encoded(value))
+            size += len(items[-1])
+            if len(items) >= _ITEMS_AT_ONCE or size >= _BYTES_AT_ONCE:
+                self._put_items(items)
+                put, items, size = put + len(items), [], 0
+        if items or not put:
+            self._put_items(items)
+        return put + len(items)
+
+    def _encoded(self, value: Any) -> bytes:
         if type_of_value(value).name != self.kind.name and not self._is_fit(value):
             raise TypeMismatchError(type=self.kind.name, problem="the item is of another type")
-        item = self.kind.encode(value)
+        return self.kind.encode(value)
+
+    def _put_items(self, items: Sequence[bytes]) -> None:
         with self._putting:
             if not self._is_producer or self._is_closed:
                 raise InvalidInputError(
                     source="queue", problem="only a producer that has it open puts items into a queue"
                 )
-            self._put += 1
-            _again(lambda: self.acts.put(self.key, self._place, self._put, item), self.sleep)
+            if items:
+                number = self._put + 1
+                self._put += len(items)
+                _again(lambda: self.acts.put(self.key, self._place, number, items), self.blocking.sleep)
 
     def _is_fit(self, value: Any) -> bool:
         """True when the type takes the value although it would be stored as another: 5 as an int32."""
@@ -317,28 +389,43 @@ class Queue:
         Wait for one while there are producers, or until there has been one, and while others have items that may come back.
         One that is not acknowledged in time is another's: of a consumer that has ended, of an answer that was lost.
         `timeout_seconds` bounds the wait; None waits for as long as there are producers or taken items, and not at all when
-        there are none. Closing the queue in another thread ends the wait. Raises InvalidInputError for a lease of no time, or
-        of more than a day; for a queue that is closed.
+        there are none. Closing the queue in another thread ends the wait within a second. Raises InvalidInputError for a lease
+        of no time, or of more than a day; for a queue that is closed.
         """
         lease_checked("lease_seconds", lease_seconds)
         self._check_open()
         taker = uuid4().hex
-        give_up_at = None if timeout_seconds is None else self.clock.monotonic() + timeout_seconds
-        while True:
-            revision = self.acts.revision()
-            # Why before: the lease runs while the answer is under way.
-            until = self.clock.monotonic() + lease_seconds
-            found = _again(lambda: self.acts.take(self.key, taker, lease_seconds), self.sleep)
-            if found.is_item:
-                return QueueItem(self, found, taker, until)
-            # Why that state: a producer who came and went since then has left an item.
-            state = found.state
-            may_come = found.has_taken or found.has_producers
-            has_ended = state is None or state.has_had_producer
-            remaining = _POLL_SECONDS_MAX if give_up_at is None else give_up_at - self.clock.monotonic()
-            if self._is_closed or remaining <= 0 or (not may_come and (give_up_at is None or has_ended)):
-                return None
-            self.acts.wait(revision, min(remaining, _POLL_SECONDS_MAX))
+        give_up_at = inf if timeout_seconds is None else self.clock.monotonic() + timeout_seconds
+        with self._in_line() as waiting:
+            while True:
+                waiting.mark()
+                # Why before: the lease runs while the answer is under way.
+                until = self.clock.monotonic() + lease_seconds
+                found = _again(lambda: self.acts.take(self.key, taker, lease_seconds), self.blocking.sleep)
+                if found.is_item:
+                    return QueueItem(self, found, taker, until)
+                # Why that state: a producer who came and went since then has left an item.
+                has_ended = found.state is None or found.state.has_had_producer or timeout_seconds is None
+                may_come = found.has_taken or found.has_producers or not has_ended
+                remaining = give_up_at - self.clock.monotonic()
+                if self._is_closed or remaining <= 0 or not may_come:
+                    return None
+                waiting.wait(remaining)
+
+    @contextmanager
+    def _in_line(self) -> Iterator[Waiting]:
+        """Give what `take` waits by, and `close` ends."""
+        with self.acts.waiting(self.key) as waiting:
+            self._waiting.add(waiting)
+            try:
+                yield waiting
+            finally:
+                self._waiting.discard(waiting)
+
+    def __iter__(self) -> Iterator[QueueItem]:
+        """Take one item after the other, each to be acknowledged, waiting as `take` does, until there is none."""
+        while (item := self.take()) is not None:
+            yield item
 
     def is_empty(self) -> bool:
         """Tell whether there is no item now that nobody has taken. Raises InvalidInputError for a queue that is closed."""
@@ -349,8 +436,11 @@ class Queue:
         """Close it. Of a producer, consumers that wait are told. Closing twice is harmless; taken items stay taken."""
         with self._putting:
             if self._is_producer and not self._is_closed:
-                _again(lambda: self.acts.leave(self.key, self._place.producer, self._place.made_at), self.sleep)
+                leave = partial(self.acts.leave, self.key, self._place.producer, self._place.made_at)
+                self.blocking.to_end(lambda: _again(leave, self.blocking.sleep))
             self._is_closed = True
+        for waiting in list(self._waiting):
+            waiting.stir()
 
     def _check_open(self) -> None:
         if self._is_closed:

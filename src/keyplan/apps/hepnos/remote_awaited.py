@@ -40,6 +40,7 @@ from keyplan.apps.hepnos.remote_frames import (
     success_of,
 )
 from keyplan.apps.hepnos.remote_pipe import ANY_SIZE, NotBegunError
+from keyplan.apps.hepnos.remote_queues import RemoteQueues
 from keyplan.apps.hepnos.remote_transport import ENGINE_NAME, Answer, Reader
 from keyplan.apps.hepnos.remote_wire import HEAD_BYTES_MAX, BrokenAnswerError, read_head
 from keyplan.errors import EngineUnavailableError
@@ -460,16 +461,17 @@ class Driver:
         await self._threads.end(close)
 
 
-async def open_driven(address: Address, counts: Mapping[Kind, int]) -> Databases | None:
-    """Open a server's databases for calls that a Driver makes; None where the server has no frames."""
+async def open_driven(address: Address, counts: Mapping[Kind, int]) -> tuple[Databases, RemoteQueues] | None:
+    """Open a server's databases and queues for calls that a Driver makes; None where the server has no frames."""
     frames = AwaitedFrames(address.url, token=address.token)
     try:
         await frames.connect()
     except NoFramesError:
         return None
 
-    def opened() -> Databases:
-        opener = address.opener_at(RemoteServer(_DrivenCalls(frames)))
-        return Databases.open(address, counts, create=False, opener=opener)
+    def opened() -> tuple[Databases, RemoteQueues]:
+        calls = _DrivenCalls(frames)
+        opener = address.opener_at(RemoteServer(calls))
+        return Databases.open(address, counts, create=False, opener=opener), RemoteQueues(calls)
 
     return await drive(opened)

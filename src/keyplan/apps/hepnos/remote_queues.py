@@ -1,8 +1,9 @@
 """The queues of a HEPnOS server: what `StoredQueues` is, asked for over a network."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import Event
-from typing import Any, Final, TypeVar
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -11,11 +12,11 @@ from keyplan.apps.hepnos.queue_records import Place, QueueKey, Taken
 from keyplan.apps.hepnos.remote_transport import Transport
 from keyplan.operations import operations_of
 
-__all__ = ["RemoteQueues"]
+__all__ = ["LOOK_SECONDS", "RemoteQueues"]
 
 _OPERATIONS: Final = operations_of(QueueOperations)
 
-_LOOK_SECONDS: Final = 0.1
+LOOK_SECONDS: Final = 0.1
 """Why: who waits asks so often. A request that waits at the server would hold a thread there."""
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -26,7 +27,6 @@ class RemoteQueues:
 
     def __init__(self, calls: Transport) -> None:
         self._calls = calls
-        self._never = Event()
 
     def create(self, key: QueueKey, *, volatile: bool) -> None:
         """Create a queue; see `StoredQueues`."""
@@ -50,9 +50,9 @@ class RemoteQueues:
         """Close a queue as a producer; see `QueueRecords`, as of all that follows."""
         self._ask("leave_queue", key, producer=producer, made_at=made_at)
 
-    def put(self, key: QueueKey, place: Place, number: int, item: bytes) -> None:
-        """Add an item. Raises CommitOutcomeUnknownError when its answer was lost: it may be in the queue."""
-        self._ask("put_item", key, **place._asdict(), number=number, item=item)
+    def put(self, key: QueueKey, place: Place, number: int, items: Sequence[bytes]) -> None:
+        """Add items. Raises CommitOutcomeUnknownError when the answer was lost: they may be in the queue."""
+        self._ask("put_items", key, **place._asdict(), number=number, items=items)
 
     def take(self, key: QueueKey, taker: str, lease_seconds: float) -> Taken:
         """Take an item for a time."""
@@ -67,13 +67,9 @@ class RemoteQueues:
         """Tell whether there is no item that nobody has taken."""
         return msgspec.json.decode(self._ask("look_at_queue", key), type=Looked).is_empty
 
-    def revision(self) -> int:
-        """Return 0: a server tells nobody of what comes."""
-        return 0
-
-    def wait(self, after: int, seconds: float) -> None:
-        """Wait for a moment, until it is time to ask again."""
-        self._never.wait(min(seconds, _LOOK_SECONDS))
+    def waiting(self, key: QueueKey) -> "_Asking":
+        """Return what waits between two looks, for a `with` block."""
+        return _Asking()
 
     def close(self) -> None:
         """Close the connections."""
@@ -82,3 +78,29 @@ class RemoteQueues:
     def _ask(self, name: str, key: QueueKey, **arguments: Any) -> bytes:
         given: Mapping[str, Any] = {**key._asdict(), **arguments}
         return self._calls.ask(_OPERATIONS[name], given, "").body
+
+
+class _Asking:
+    """Waits in its thread, for the next look: a server tells nobody of what comes."""
+
+    def __init__(self) -> None:
+        self._stirred = Event()
+
+    def mark(self) -> None:
+        """There is nothing to note."""
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a moment, until it is time to ask again."""
+        self._stirred.wait(min(seconds, LOOK_SECONDS))
+
+    def stir(self) -> None:
+        """End the wait."""
+        self._stirred.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """There is nothing to end."""

@@ -3,7 +3,7 @@
 hepnos/queues/NAME/TYPE     how a grant spells a queue, as in prefix:hepnos/queues/; name and type percent-encoded
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import Final
@@ -87,7 +87,7 @@ class ServedQueues(QueueOperations):
             self._home_of(key).leave(key, producer, made_at)
         return Done()
 
-    def put_item(
+    def put_items(
         self,
         *,
         name: str,
@@ -96,10 +96,10 @@ class ServedQueues(QueueOperations):
         made_at: int,
         lease_seconds: float,
         number: int,
-        item: bytes,
+        items: Sequence[bytes],
     ) -> Done:
         key = QueueKey(name, type)
-        self._home_of(key).put(key, Place(producer, made_at, lease_seconds), number, item)
+        self._home_of(key).put(key, Place(producer, made_at, lease_seconds), number, items)
         return Done()
 
     def take_item(self, *, name: str, type: str, taker: str, lease_seconds: float) -> Taken:  # noqa: A002  # Why: as above.
