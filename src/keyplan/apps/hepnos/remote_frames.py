@@ -34,8 +34,9 @@ __all__ = [
     "transport_to",
 ]
 
-PARTS_AHEAD: Final = 16
-"""Parts of an answer that the server may send before the first of them is used: 4 MiB of values, where its reads are local."""
+PARTS_AHEAD: Final = 8
+"""Parts of an answer that the server may send before the first of them is used: of values 2 MiB where its reads are local, and
+8 MiB where they are not."""
 
 _REFUSALS: Final = frozenset({401, 403, 429, 503})
 """What a server with frames refuses a connection with. Every other answer is that of one without, or of a proxy before it."""

@@ -302,6 +302,7 @@ class ServedDatabases(DatabaseOperations):
             for own_keys, own_values in snapshot.columns(key_range, reverse=reverse):
                 keys += own_keys
                 values.add(own_values)
+                # Why not each: the first are few, since most ranges are short.
                 if len(keys) >= PIECE_PAIRS_MAX or values.size > PIECE_BYTES:
                     yield [keys, values]
                     keys, values = [], JoinedColumn()

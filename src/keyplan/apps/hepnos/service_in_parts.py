@@ -55,9 +55,9 @@ _PARTS: Final[Mapping[str, Callable[[dict[str, Any]], _Parts]]] = {"get_values":
 
 
 class SendPart(Protocol):
-    """Sends an answer, or a part of it. `sent_bytes` were sent of it in the same turn."""
+    """Sends an answer, or a part of it. Whoever sends says what is held of it."""
 
-    def __call__(self, asked: Asked, answer: FrameAnswer, *, is_part: bool = False, sent_bytes: int = 0) -> None: ...
+    def __call__(self, asked: Asked, answer: FrameAnswer, *, is_part: bool = False) -> None: ...
 
 
 class AnswersInParts:
@@ -107,35 +107,39 @@ class AnswersInParts:
             if not await self._may_send(asked):
                 answer, own = _no_page(operation, arguments), None
             self._send(asked, answer, is_part=own is not None)
-            await self._end_turn(asked)
+            await self._end_turn(asked, answer.size)
 
     async def _send_as_read(self, asked: Asked, arguments: dict[str, Any]) -> None:
         """Send pages with values, each as soon as it is read. Why: a processor's cache has it then, and not four at once."""
         rest: KeyRange | None = arguments["key_range"]
         while rest is not None:
+            sent_bytes = 0
             if await self._may_send(asked):
                 served = await self._responder.served_at(asked.request, asked.operation, arguments)
-                rest = self._send_pages(asked, served, arguments, rest)
+                rest, sent_bytes = self._send_pages(asked, served, arguments, rest)
             else:
                 rest = None
                 self._send(asked, _no_page(asked.operation, arguments))
-            await self._end_turn(asked)
+            await self._end_turn(asked, sent_bytes)
 
     def _send_pages(
         self, asked: Asked, served: ServedDatabases, arguments: Mapping[str, Any], rest: KeyRange
-    ) -> KeyRange | None:
-        """Send the next pages of a range: as many as may be, of about 1 MiB; return what is left, None behind the last."""
+    ) -> tuple[KeyRange | None, int]:
+        """Send the next pages of a range, as many as may be, of about 1 MiB.
+
+        Return what is left, None behind the last, and how many bytes they have.
+        """
         operation, is_reversed, sent_bytes = asked.operation, arguments["reverse"], 0
         with closing(served.pages(arguments["kind"], arguments["number"], rest, reverse=is_reversed)) as pages:
             for columns in pages:
                 answer = FrameAnswer(operation, columns, operation.status, {MORE_HEADER: "1"})
-                self._send(asked, answer, is_part=True, sent_bytes=sent_bytes)
+                self._send(asked, answer, is_part=True)
                 sent_bytes += answer.size
                 rest = _behind(rest, columns[0][-1], reverse=is_reversed)
                 if sent_bytes > _TURN_BYTES or not self._credit.take_one(asked.frame.id):
-                    return rest
-        self._send(asked, FrameAnswer(operation, [[], []], operation.status, {}), sent_bytes=sent_bytes)
-        return None
+                    return rest, sent_bytes
+        self._send(asked, FrameAnswer(operation, [[], []], operation.status, {}))
+        return None, sent_bytes
 
     async def _may_send(self, asked: Asked) -> bool:
         """Wait until a part may be sent; return whether one may still. Raises AnswerError where that is a failure."""
@@ -150,7 +154,9 @@ class AnswersInParts:
         await self._writable.wait()
         return True
 
-    async def _end_turn(self, asked: Asked) -> None:
+    async def _end_turn(self, asked: Asked, sent_bytes: int) -> None:
+        """Hold what was sent until it is taken, and let others have their turn."""
+        asked.holding.keep_answer(sent_bytes)
         asked.holding.keep_until_taken()
         await asyncio.sleep(0)  # Why: who waits for nothing would be all that the loop does.
 

@@ -424,17 +424,17 @@ class FramesSession:
                 return
             answer = await self._responder.carry_out(asked.request, asked.operation, where.arguments, columns)
             assert isinstance(answer, FrameAnswer)
+            asked.holding.keep_answer(answer.size)
             self._send(asked, answer)
             self._tell(asked)
         except Exception as error:  # noqa: BLE001  # Why: a failure ends one request, and not all of a connection.
             self._fail(asked, failure_of(error, asked))
 
-    def _send(self, asked: Asked, answer: FrameAnswer, *, is_part: bool = False, sent_bytes: int = 0) -> None:
-        """Send an answer, or a part of it. `sent_bytes` were sent of it in the same turn."""
+    def _send(self, asked: Asked, answer: FrameAnswer, *, is_part: bool = False) -> None:
+        """Send an answer, or a part of it. Whoever sends says what is held of it."""
         assert self._line is not None
         flags = PART * is_part | MORE * answer.has_more
         self._is_small = answer.size <= FREE_BYTES
-        asked.holding.keep_answer(sent_bytes + answer.size)
         head = frame_head(asked.frame.id, FrameKind.ANSWER, answer.size, flags=flags, number=answer.status_code)
         # Why apart: to join them would copy a large answer once more.
         for piece in (head, *answer.pieces):
