@@ -188,7 +188,5 @@ def test_one_damaged_record_keeps_nobody_from_looking_at_the_others(table: str) 
     for raw in [*WHOLE, *map(msgspec.json.encode, damaged(value))]:
         store, _ = made()
         store.engine.commit(Commit((), (Put(key, raw),)))
-        try:
-            look(store)
-        except Exception as error:
-            raise AssertionError(f"it ends on {raw[:2_000]!r}") from error
+        print(raw[:2_000])  # the last one is what it ended on
+        look(store)
