@@ -416,13 +416,26 @@ _SHORT: Final = {
 }
 
 
-def _is_short(state: str, run: str, other: str) -> bool:
+_WAYS_BESIDE_ALL: Final = {"in place", "joined", "split, sharing"}
+"""Whose runs the suite has beside everything, and broken: without copies, two records to one, one to two that share an entry.
+
+Why not all: a build, a restore and a second migration look at states, and not at what becomes of a record. The suite has a
+run of every way beside itself and beside every writer.
+"""
+_SHORT_TOO: Final = {("moved", "contested", "switch", "decide"), ("split, sharing", "fresh", "fill", "fill")}
+"""Each is alone in noticing a fault of `migration_mutants.py`."""
+
+
+def _is_short(name: str, state: str, run: str, other: str) -> bool:
     """Whether the suite has it: a run twice, and beside others, from the states that a migration is in for long.
 
     A copy does what a restore does.
     """
+    if (name, state, run, other) in _SHORT_TOO:
+        return True
     is_long = other == "copy" or (other in RUNS and other not in {run, f"{run}, planned anew"})
-    return (state, run) in _SHORT and not is_long
+    is_writer = other in OLD_WRITERS or other.startswith("new ")
+    return (state, run) in _SHORT and not is_long and (name in _WAYS_BESIDE_ALL or is_writer or other == run)
 
 
 def migrations(name: str) -> Iterator[Line]:
@@ -435,7 +448,7 @@ def migrations(name: str) -> Iterator[Line]:
             line,
             partial(_pair, way, state, (run, other)),
             None if is_writer else Preemptions(1, is_hashed=False),
-            is_long=not _is_short(state, run, other),
+            is_long=not _is_short(name, state, run, other),
         )
 
 
@@ -445,13 +458,12 @@ def broken_migrations() -> Iterator[Line]:
         for state, run in sorted(_SHORT):
             if state in {"going back", "damaged"} and way.is_in_place:
                 continue
-            yield Line(
-                f"{name}: {state}: {run}, broken", partial(_pair, way, state, (run,), "cun"), is_long=state == "fresh"
-            )
+            is_beside_all = name in _WAYS_BESIDE_ALL
+            broken = partial(_pair, way, state, (run,), "cun")
+            yield Line(f"{name}: {state}: {run}, broken", broken, is_long=state == "fresh" or not is_beside_all)
             again = f"{run}, retried"
-            yield Line(
-                f"{name}: {state}: {again}", partial(_pair, way, state, (again,), "un"), is_long=state != "fresh"
-            )
+            retried = partial(_pair, way, state, (again,), "un")
+            yield Line(f"{name}: {state}: {again}", retried, is_long=state != "fresh" or not is_beside_all)
             if not way.is_in_place:
                 for writer in way.old_writers[:2]:
                     beside = partial(_pair, way, state, (run, writer), "cun")

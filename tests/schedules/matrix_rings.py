@@ -115,8 +115,9 @@ def growing_rings() -> Iterator[Line]:
     two = ("rebalance", "rebalance again")
     yield Line("rebalance x rebalance", partial(_growing, two), Preemptions(1))
     yield Line("rebalance x rebalance, two preemptions", partial(_growing, two), Preemptions(2), is_long=True)
+    yield Line("rebalance x insert when grown", partial(_growing, ("rebalance", "insert when grown")))
     three = partial(_growing, (*two, "insert when grown"))
-    yield Line("rebalance x rebalance x insert when grown", three, Preemptions(1))
+    yield Line("rebalance x rebalance x insert when grown", three, Preemptions(1), is_long=True)
 
 
 # ---- runm ------------------------------------------------------------------------------------------------------------------

@@ -251,7 +251,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         ((_SPLIT, "filled: switch x swap"), (_MOVED, "filled: switch x swap")),
     ),
     "claims are not looked at": Mutant(
-        _claims_unseen, ((_MOVED, "fresh: switch x restore"), (_MOVED, "fresh: switch x copy"))
+        _claims_unseen, (("migrations, joined", "fresh: switch x restore"), (_SHARING, "fresh: switch x restore"))
     ),
     "other migrations are not looked at": Mutant(
         _others_unseen, ((_MOVED, "fresh: switch x second"), (_PLACE, "second"))
