@@ -44,6 +44,27 @@ FORMATS = pytest.mark.parametrize(
 
 
 @FORMATS
+def test_files_that_begin_and_end_alike_are_told_apart(
+    dataset: hepnos.DataSet, tmp_path: Path, load: Load, write: Callable[..., Path]
+) -> None:
+    """As large, with columns that are constant at both ends, and no statistics: what Parquet has of a file is the same."""
+    size = 100_000
+    for name, middle in (("a", 1), ("b", 2)):
+        column = np.concatenate([np.zeros(size, "i8"), np.full(size, middle), np.zeros(size, "i8")])
+        if write is root:
+            with uproot.recreate(tmp_path / name, compression=None) as file:
+                file["Events"] = {"x": column}
+        else:
+            plain: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+            pq.write_table(pa.table({"x": column}), tmp_path / name, **plain)
+    assert (tmp_path / "a").stat().st_size == (tmp_path / "b").stat().st_size
+    numbers: dict[str, Any] = {"run": 1, "subrun": 0, "event": "Entry$"}
+    assert load(dataset, tmp_path / "a", **numbers).created == 3 * size
+    with pytest.raises(InvalidInputError, match=r"the events of subrun 1 0 are the entries of .*a"):
+        load(dataset, tmp_path / "b", **numbers)
+
+
+@FORMATS
 def test_entries_that_all_say_one_event_are_numbered_by_entry(
     dataset: hepnos.DataSet, tmp_path: Path, load: Load, write: Callable[..., Path]
 ) -> None:
