@@ -1,5 +1,7 @@
 """Columns of references: they come back as references, whichever way they took, and load what they point at."""
 
+import operator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,67 @@ def test_a_reference_of_a_table_loads_however_it_is_reached(dataset: hepnos.Data
     assert exact(field.ref) == exact(refs[1])
     assert field.product == refs[1].product
     assert repr(dataset.load_table("t").rows)  # awkward prints its elements
+
+
+def test_columns_of_references_are_compared_one_by_one_as_their_elements_are(
+    dataset: hepnos.DataSet, refs: list[hepnos.Ref]
+) -> None:
+    other = hepnos.Ref.to(dataset.create_run(1).create_subrun(1).create_event(2).store("w", 1))
+    store_refs(dataset, {"best": [*refs, other], "n": range(5)})
+    rows = dataset.load_table("t").rows
+    are = [True] * 4 + [False]
+    first = rows[0].best
+    for one in (refs[1], first):
+        for found in (rows.best == one, one == rows.best):
+            assert found.to_list() == are == [each == one for each in rows.best]
+        for found in (rows.best != one, one != rows.best):
+            assert found.to_list() == [not each for each in are]
+    assert (rows.best == rows.best).to_list() == [True] * 5
+    assert (rows.best[::-1] == rows.best).to_list() == [False, True, True, True, False]
+    assert (rows.best != rows.best).to_list() == [False] * 5
+    assert rows[rows.best == other].n.to_list() == [4]
+    assert (ak.unflatten(rows.best, [2, 3]) == other).to_list() == [[False, False], [False, False, True]]
+    assert (ak.mask(rows.best, np.array(are)) == rows.best).to_list() == [True, True, True, True, None]
+    assert (rows.best[:0] == rows.best[:0]).to_list() == []
+    strange = ak.Array([{"raw": 1}] * 5, with_name="Ref")
+    for wrong in (strange, 3):
+        with pytest.raises(TypeError):
+            operator.eq(rows.best, wrong)
+    with pytest.raises(TypeError, match="are no references"):
+        operator.eq(strange, strange)
+
+
+@dataclass
+class Best:
+    """A product of one's own with references."""
+
+    best: hepnos.Ref | None
+    others: list[hepnos.Ref]
+
+
+def test_what_is_no_reference_in_a_class_of_one_s_own_is_named_with_what_to_give(
+    dataset: hepnos.DataSet, refs: list[hepnos.Ref]
+) -> None:
+    hepnos.register_type("test_refs.Best", Best)
+    store_refs(dataset, {"best": refs})
+    rows = dataset.load_table("t").rows
+    event = dataset.runs[1].subruns[1].events[1]
+    field: Any = rows[0].best
+    for value in (Best(field, []), Best(None, [field])):
+        with pytest.raises(hepnos.TypeMismatchError, match=r"it has a RefRecord, .*: give a reference's `ref`"):
+            event.store("mine", value)
+    column: Any = rows.best
+    with pytest.raises(hepnos.TypeMismatchError, match=r"it has a RefArray, .*what `to_list\(\)` returns"):
+        event.store("mine", Best(None, column))
+    number: Any = np.float32(1.5)
+    with pytest.raises(hepnos.TypeMismatchError, match=r"it has a float32, .*give what `tolist\(\)` returns"):
+        event.store("mine", Best(None, number))
+    thing: Any = object()
+    with pytest.raises(hepnos.TypeMismatchError, match="it has a object, which cannot be serialized"):
+        event.store("mine", Best(thing, []))
+    good = Best(field.ref, column.to_list())
+    event.store("mine", good)
+    assert event.load("mine", Best) == good
 
 
 def test_programs_hand_references_over_in_every_form(dataset: hepnos.DataSet, refs: list[hepnos.Ref]) -> None:

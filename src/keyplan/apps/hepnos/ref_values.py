@@ -4,7 +4,7 @@
 Ref has, and is equal to it; `array[0].best.ref` is the Ref.
 """
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final, cast
 
 import awkward as ak
@@ -58,12 +58,14 @@ class RefRecord(ak.Record):  # type: ignore[misc]  # Why: awkward's classes have
         # Why at all: awkward lists a record's own values unless its class has this method.
         return super().__getitem__(where)
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other: object) -> Any:
         own = _element(self)
+        if isinstance(other, ak.Array):
+            return other == own
         return bool(super().__eq__(other) if own is self else own == _element(other))
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other  # Why said: awkward has one for arrays.
+    def __ne__(self, other: object) -> Any:  # Why said: awkward has one for arrays.
+        return other != _element(self) if isinstance(other, ak.Array) else not self == other
 
     def __hash__(self) -> int:
         ref = _ref_of(self)
@@ -97,8 +99,30 @@ def _ref_of(record: RefRecord) -> Ref | None:
     return Ref(raw, None if index is None else int(index))
 
 
+def _compared(by: Any) -> Callable[[Any, Any], Any]:
+    """Return how awkward compares references one by one, each as a Ref is: by the product that it points at."""
+
+    def raw_of(given: Any) -> Any:
+        if isinstance(given, Ref):
+            return given.raw
+        raw = given["raw"] if set(given.fields) == {"raw", "index"} else None
+        if not (isinstance(raw, bytes) or (isinstance(raw, ak.Array) and _is_of_bytes(raw))):
+            # Why: records of another package may be called so, and have no comparison by that.
+            raise TypeError(f"records of {', '.join(given.fields)} are no references, and cannot be compared")
+        return raw
+
+    return lambda first, second: by(raw_of(first), raw_of(second))
+
+
+def _is_of_bytes(array: Any) -> bool:
+    return bool(array.layout.purelist_parameter("__array__") == "bytestring")
+
+
 ak.behavior[_NAME] = RefRecord
 ak.behavior["*", _NAME] = RefArray
+for _by in (np.equal, np.not_equal):
+    for _pair in ((_NAME, _NAME), (_NAME, Ref), (Ref, _NAME)):
+        ak.behavior[_by, *_pair] = _compared(_by)
 
 
 # ---- from values of Python ----------------------------------------------------------------------------------------------

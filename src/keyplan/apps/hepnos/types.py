@@ -120,7 +120,8 @@ class _Serialized(ProductType):
         self._kind = kind
         self._is_many = is_many
         target = Any if kind is None else list[kind] if is_many else kind
-        self._write: Callable[[Any], bytes] = (msgspec.json if kind is None else msgspec.msgpack).encode
+        format_of = msgspec.json if kind is None else msgspec.msgpack
+        self._write: Callable[[Any], bytes] = format_of.Encoder(enc_hook=self._refuse_part).encode
         self._read = msgspec.json.Decoder(target) if kind is None else msgspec.msgpack.Decoder(target)
 
     @property
@@ -133,12 +134,23 @@ class _Serialized(ProductType):
             raise self.refuse("it is not of this class")
         try:
             raw = self._write(value)
+        except TypeMismatchError:
+            raise
         except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
             raise self.refuse("it cannot be serialized") from error
         # Trap: msgspec writes null for a float that JSON does not have. Why "null" first: looking through a value costs more.
         if self._kind is None and b"null" in raw and not _is_finite(msgspec.to_builtins(value)):
             raise self.refuse("JSON has no infinite numbers, and none that are not a number")
         return raw
+
+    def _refuse_part(self, part: Any) -> Any:
+        """Say what there is in a value that cannot be serialized, and what to give in its place."""
+        problem = f"it has a {type(part).__qualname__}, which cannot be serialized"
+        if is_of_package(part, "awkward"):
+            problem += ": give a reference's `ref`, or what `to_list()` returns"
+        elif isinstance(part, np.ndarray | np.generic):
+            problem += ": give what `tolist()` returns"
+        raise self.refuse(problem)
 
     def decode(self, raw: bytes) -> Any:
         try:
