@@ -5,12 +5,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
 from threading import Barrier, Event, current_thread
+from typing import Any
 
 import numpy as np
 import pytest
 
 from keyplan.apps import hepnos
-from keyplan.errors import InvalidInputError
+from keyplan.apps.hepnos import store as stores
+from keyplan.errors import EngineUnavailableError, InvalidInputError, StoreMissingError
 from tests.apps.hepnos.served import HepnosServer
 
 Scenario = Callable[[hepnos.aio.DataStore], Awaitable[None]]
@@ -181,3 +183,112 @@ def test_a_loop_that_is_left_gives_its_state_back(url: str) -> None:
         assert await subrun.events.count() == 3_000
 
     on(url, scenario)
+
+
+def test_a_loop_that_is_cancelled_within_a_piece_gives_its_state_back(tmp_path: Path) -> None:
+    begun, may_end = Event(), Event()
+    ended: list[str] = []
+
+    def numbers() -> Iterator[int]:
+        try:
+            yield 1
+            begun.set()
+            assert may_end.wait(30)
+            yield 2
+        finally:
+            ended.append("closed")
+
+    async def scenario(store: hepnos.aio.DataStore) -> None:
+        async def loop() -> list[int]:
+            return [number async for number in store.root.each(numbers)]
+
+        looping = asyncio.create_task(loop())
+        assert await asyncio.to_thread(begun.wait, 30)
+        looping.cancel()
+        asyncio.get_running_loop().call_later(0.05, may_end.set)
+        with pytest.raises(asyncio.CancelledError):
+            await looping
+        assert ended == ["closed"]
+
+    on(f"lmdb:{tmp_path}/store?durability=none", scenario)
+
+
+def test_opening_that_is_cancelled_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may have the store at once."""
+    begun, may_end = Event(), Event()
+    opened: list[hepnos.DataStore] = []
+    plain = stores.open_hepnos
+
+    def open_slowly(url: str, **options: Any) -> hepnos.DataStore:
+        begun.set()
+        assert may_end.wait(30)
+        opened.append(plain(url, **options))
+        return opened[0]
+
+    async def enter(url: str) -> None:
+        async with hepnos.aio.open(url):
+            raise AssertionError("it was cancelled before")
+
+    async def scenario() -> None:
+        opening = asyncio.create_task(enter(f"lmdb:{tmp_path}/store?durability=none"))
+        assert await asyncio.to_thread(begun.wait, 30)
+        for _ in range(2):
+            opening.cancel()
+            await asyncio.sleep(0)
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        with pytest.raises(EngineUnavailableError):
+            opened[0].root.get("a")
+
+    monkeypatch.setattr(stores, "open_hepnos", open_slowly)
+    asyncio.run(scenario(), debug=True)
+
+
+def test_an_error_of_opening_is_told_and_one_of_a_cancelled_opening_is_not(tmp_path: Path) -> None:
+    async def enter() -> None:
+        async with hepnos.aio.open(f"lmdb:{tmp_path}/nowhere", create=False):
+            raise AssertionError("there is none")
+
+    async def scenario() -> None:
+        with pytest.raises(StoreMissingError):
+            await enter()
+        opening = asyncio.create_task(enter())
+        await asyncio.sleep(0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    asyncio.run(scenario(), debug=True)
+
+
+def test_closing_that_is_cancelled_ends_first(url: str) -> None:
+    begun, may_end = Event(), Event()
+    kept: list[hepnos.DataStore] = []
+
+    def slow() -> None:
+        begun.set()
+        assert may_end.wait(30)
+
+    async def leave() -> None:
+        async with hepnos.aio.open(url) as store:
+            kept.append(store.sync)
+            await store.queues.create("q", int)
+            under_way = asyncio.create_task(store.call(slow))
+            assert await asyncio.to_thread(begun.wait, 30)
+        await under_way
+
+    async def scenario() -> None:
+        leaving = asyncio.create_task(leave())
+        assert await asyncio.to_thread(begun.wait, 30)
+        await asyncio.sleep(0.01)
+        for _ in range(2):
+            leaving.cancel()
+            await asyncio.sleep(0)
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        with pytest.raises(EngineUnavailableError):
+            await asyncio.to_thread(kept[0].root.get, "a")
+
+    asyncio.run(asyncio.wait_for(scenario(), 60), debug=True)

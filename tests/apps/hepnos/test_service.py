@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import socket
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +16,6 @@ from keyplan.apps.hepnos.examine import examine
 from keyplan.apps.hepnos.operations import DatabaseOperations
 from keyplan.apps.hepnos.packed import PACKED, pack, unpack
 from keyplan.apps.hepnos.queue_operations import QueueOperations
-from keyplan.apps.hepnos.remote_wire import BrokenAnswerError, Wire
 from keyplan.engine import ALL_KEYS, Commit, Delete, KeyAbsent, KeyRange, KeyUnchanged, Put, open_engine
 from keyplan.errors import (
     CommitConflictError,
@@ -457,44 +455,3 @@ def test_columns_are_unpacked_as_they_were_packed(column: list[bytes | None]) ->
 
 def test_a_packed_column_is_counts_lengths_and_bytes() -> None:
     assert pack([b"ab", None]).hex() == "02000000" + "02000000" + "ffffffff" + "6162"
-
-
-def answering(request: pytest.FixtureRequest, *parts: bytes) -> Wire:
-    """A connection whose other end answers with these bytes, and ends."""
-
-    def connect() -> socket.socket:
-        ours, theirs = socket.socketpair()
-        request.addfinalizer(theirs.close)
-        ours.settimeout(60)
-        theirs.settimeout(60)
-        for part in parts:
-            theirs.sendall(part)
-        theirs.shutdown(socket.SHUT_WR)
-        return ours
-
-    return Wire(connect, "host", {})
-
-
-def test_an_answer_in_chunks_is_read_whole(request: pytest.FixtureRequest) -> None:
-    head = (b"HTTP/1.1 200 OK\r\nTransfer-Enc", b"oding: chunked\r\nX-A:  b \r\n\r\n")
-    wire = answering(request, *head, b"3;x=y\r\nabc\r\n", b"2\r\nde\r\n0\r\n\r\n")
-    assert wire.ask("GET", "/", b"") == (200, {"transfer-encoding": "chunked", "x-a": "b"}, b"abcde")
-    wire.close()
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"",
-        b"HTTP/1.1 200 OK\r\n",
-        b"SSH-2.0 hello\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc",
-        b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"HTTP/1.1 200 OK\r\n" + b"X-Long: " + b"x" * 70_000,
-    ],
-    ids=["nothing", "half-a-head", "other", "half-a-body", "no-length", "no-chunk", "endless"],
-)
-def test_what_is_no_whole_answer_is_an_error(request: pytest.FixtureRequest, answer: bytes) -> None:
-    with pytest.raises(BrokenAnswerError):
-        answering(request, answer).ask("GET", "/", b"")

@@ -16,7 +16,7 @@ classes one by one, with their signatures; what they promise stands there. What 
 keeps the state that it reads until its generator is closed: `contextlib.aclosing` does that at once.
 """
 
-from asyncio import to_thread
+from asyncio import ensure_future
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
@@ -26,8 +26,9 @@ import numpy.typing as npt
 
 from keyplan.apps.hepnos import access, datasets, event_set, numbered, product_id, products
 from keyplan.apps.hepnos import store as stores
-from keyplan.apps.hepnos.aio_calls import Caller, Threads, View, awaited, in_thread, leading, maybe
+from keyplan.apps.hepnos.aio_calls import Caller, View, awaited, in_thread, leading, maybe
 from keyplan.apps.hepnos.aio_queues import Queue, QueueItem, Queues
+from keyplan.apps.hepnos.aio_threads import Threads, opened_in_thread, to_its_end
 from keyplan.apps.hepnos.batch import MAX_OPERATIONS, WriteBatch
 from keyplan.apps.hepnos.bulk import Created
 from keyplan.apps.hepnos.databases import Address, database_counts
@@ -319,10 +320,12 @@ class DataStore(View[stores.DataStore]):
         return self._queues
 
     async def end(self) -> None:
-        """Wait for what is under way, and close it."""
-        if self._queues is not None:
-            await self._queues.end()
-        await self.caller.end(self.sync.close)
+        """Wait for what is under way, and close it. Cancelled, it ends first all the same."""
+        try:
+            if self._queues is not None:
+                await to_its_end(ensure_future(self._queues.end()))
+        finally:
+            await self.caller.end(self.sync.close)
 
     @asynccontextmanager
     async def batch(self, *, max_operations: int = MAX_OPERATIONS, atomic: bool = False) -> AsyncIterator[WriteBatch]:
@@ -359,7 +362,7 @@ async def open(  # noqa: A001  # Why: `hepnos.aio.open(url)` reads as it should.
     driven = await _driven(address, counts, pool) if address.is_server else None
     if driven is None:
         opening = partial(stores.open_hepnos, url, databases=databases, create=create, readonly=readonly, token=token)
-        store, caller = await to_thread(opening), pool
+        store, caller = await opened_in_thread(opening, stores.DataStore.close), pool
     else:
         store, caller = driven
     opened = DataStore(store, caller)
@@ -375,7 +378,9 @@ async def _driven(
     """Open a server's store whose calls are awaited; None where that needs what is not installed, or the server has not."""
     try:
         from keyplan.apps.hepnos import remote_awaited  # noqa: PLC0415  # Why: it needs greenlet, which is an extra.
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if error.name != "greenlet":
+            raise
         return None
     found = await remote_awaited.open_driven(address, counts)
     return None if found is None else (stores.DataStore(*found), remote_awaited.Driver(threads))

@@ -1,13 +1,12 @@
 """How `hepnos.aio` calls the synchronous API: views of its objects, whose methods are taken over one by one."""
 
-from asyncio import get_running_loop, to_thread
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from functools import partial
-from itertools import islice
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar
 
-__all__ = ["Awaited", "Caller", "Threads", "View", "awaited", "in_thread", "leading", "maybe"]
+from keyplan.apps.hepnos.aio_threads import Steps
+
+__all__ = ["Awaited", "Caller", "View", "awaited", "in_thread", "leading", "maybe"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,29 +32,8 @@ class Caller(Protocol):
         ...
 
     async def end(self, close: Callable[[], None]) -> None:
-        """Wait for the calls that are under way in threads, then close."""
+        """Wait for the calls that are under way in threads, then close. Cancelled, it ends first all the same."""
         ...
-
-
-class Threads:
-    """Calls in threads of the store's own."""
-
-    def __init__(self, number: int) -> None:
-        self._pool = ThreadPoolExecutor(number, thread_name_prefix="keyplan-hepnos-aio")
-
-    async def call(self, function: Callable[[], R]) -> R:
-        """Return what a call returns, made in a thread."""
-        return await get_running_loop().run_in_executor(self._pool, function)
-
-    async def call_short(self, function: Callable[[], R]) -> R:
-        """The same."""
-        return await self.call(function)
-
-    async def end(self, close: Callable[[], None]) -> None:
-        """Wait for the calls that are under way, then close."""
-        # Why first, and in a thread: a call whose task was cancelled may be under way, and the loop must not wait for it.
-        await to_thread(self._pool.shutdown)
-        await to_thread(close)
 
 
 class View(Generic[I_co]):
@@ -78,14 +56,13 @@ class View(Generic[I_co]):
 
     async def each(self, items: Callable[[], Iterator[S]], *, at_once: int = _PIECE) -> AsyncGenerator[S, None]:
         """Yield what an iterator has, which is begun and advanced in threads; it is closed when this one is."""
-        found = await self.call_short(items)
+        steps = Steps(items)
         try:
-            while piece := await self.call_short(list, islice(found, at_once)):
+            while piece := await self.call_short(steps.next, at_once):
                 for one in piece:
                     yield one
         finally:
-            if isinstance(found, Generator):
-                await self.call_short(found.close)
+            await self.call_short(steps.close)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, View) and other.sync == self.sync

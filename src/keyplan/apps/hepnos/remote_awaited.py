@@ -5,24 +5,23 @@
 
 import asyncio
 import ssl
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from keyplan.aio import drive, is_driven, wait
+from keyplan.apps.hepnos.aio_calls import Caller
 from keyplan.apps.hepnos.databases import Address, Databases
 from keyplan.apps.hepnos.frames import (
     FRAMES_PATH,
     FRAMES_PROTOCOL,
-    IDS_MAX,
     MORE,
     PART,
-    BrokenFrameError,
     Frame,
     FrameKind,
     FrameOfRequest,
-    FrameReader,
     SingleGet,
     frame,
     request_frame,
@@ -30,29 +29,27 @@ from keyplan.apps.hepnos.frames import (
 )
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.remote import RemoteServer
+from keyplan.apps.hepnos.remote_awaited_pipe import TIMEOUT_SECONDS, AwaitedPipe, ComingParts
 from keyplan.apps.hepnos.remote_calls import ServerPlace, authorization
 from keyplan.apps.hepnos.remote_frames import (
     PARTS_AHEAD,
     NoFramesError,
-    answer_of,
     judge,
     refusal_of,
     success_of,
+    without_frames,
 )
-from keyplan.apps.hepnos.remote_pipe import ANY_SIZE, NotBegunError
+from keyplan.apps.hepnos.remote_pipe import NotBegunError
 from keyplan.apps.hepnos.remote_queues import RemoteQueues
 from keyplan.apps.hepnos.remote_transport import ENGINE_NAME, Answer, Reader
-from keyplan.apps.hepnos.remote_wire import HEAD_BYTES_MAX, BrokenAnswerError, read_head
-from keyplan.errors import EngineUnavailableError
+from keyplan.errors import EngineUnavailableError, InvalidInputError
 from keyplan.operations import Operation
 
 __all__ = ["AnswerParts", "AwaitedFrames", "Driver", "open_driven"]
 
 R = TypeVar("R")
 
-_ANSWER: Final = int(FrameKind.ANSWER)
-_TIMEOUT_SECONDS: Final = 60.0
-"""How long nothing may come while something is waited for."""
+_CLOSED: Final = "the store was closed"
 
 
 class AwaitedFrames:
@@ -70,14 +67,16 @@ class AwaitedFrames:
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         self._asking = f"GET {self._place.base}{FRAMES_PATH} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
-        self.pipe: _AwaitedPipe | None = None
+        self.pipe: AwaitedPipe | None = None
         """The connection, once there was one; it may be at its end."""
+        self._made: WeakSet[AwaitedPipe] = WeakSet()
+        """Also those that the server has said farewell to, and that have something under way."""
         self._connecting = asyncio.Lock()
         self.is_closed = False
 
     async def connect(self) -> None:
         """Make the connection. Raises NoFramesError where the server has none for frames; UnauthorizedError."""
-        await self._connected()
+        await self._own_pipe()
 
     async def ask(self, operation: Operation, arguments: Mapping[str, Any], ring: str) -> Answer:
         """Send a request, and return its success. A cancelled one that reads is ended on the server, too."""
@@ -90,7 +89,7 @@ class AwaitedFrames:
             try:
                 pipe = self.pipe
                 if pipe is None or not pipe.is_good:
-                    pipe = await self._connected()
+                    pipe = await self.connected()
                 found = await pipe.ask(request)
             except (OSError, NotBegunError) as error:
                 judge(self.url, error, is_last=is_again or self.is_closed, is_write=is_write)
@@ -102,281 +101,107 @@ class AwaitedFrames:
         """Return the frame of a success. Raises the error that any other says."""
         return success_of(self.url, found, had_token=self._has_token, is_write=is_write)
 
-    async def begin_parts(self, operation: Operation, arguments: Mapping[str, Any], ring: str) -> "AnswerParts":
-        """Send a request whose success comes in parts, each as of one state."""
-        request = request_frame(operation, arguments, ring, parts=PARTS_AHEAD)
-        return AnswerParts(self.url, await self._connected(), request, had_token=self._has_token)
+    def ask_in_parts(self, operation: Operation, arguments: Mapping[str, Any], ring: str) -> "AnswerParts":
+        """Return the parts of a success, each as of one state. Nothing is asked before the first is awaited."""
+        return AnswerParts(self, request_frame(operation, arguments, ring, parts=PARTS_AHEAD))
 
     def close(self) -> None:
         """Close the connection; what is under way fails. Closing twice is harmless."""
         self.is_closed = True
-        if self.pipe is not None:
-            self.pipe.fail(ConnectionAbortedError("the store was closed"))
+        for pipe in list(self._made):
+            pipe.fail(ConnectionAbortedError(_CLOSED))
 
-    async def _connected(self) -> "_AwaitedPipe":
+    async def connected(self) -> AwaitedPipe:
+        """Return the connection, a new one where the last one is at its end. Raises EngineUnavailableError."""
+        try:
+            return await self._own_pipe()
+        except NoFramesError as error:
+            raise without_frames(self.url) from error
+
+    async def _own_pipe(self) -> AwaitedPipe:
         async with self._connecting:
-            if self.is_closed:
-                raise EngineUnavailableError(engine=ENGINE_NAME, problem="the store was closed")
+            self._check_open()
             if self.pipe is None or not self.pipe.is_good:
                 try:
-                    async with asyncio.timeout(_TIMEOUT_SECONDS):
+                    async with asyncio.timeout(TIMEOUT_SECONDS):
                         self.pipe = await self._new_pipe()
-                except (OSError, TimeoutError) as error:
-                    raise EngineUnavailableError(engine=ENGINE_NAME, problem=f"{self.url}: {error}") from error
+                except OSError as error:
+                    problem = str(error) or "the server does not answer"  # Why: a timeout says nothing.
+                    raise EngineUnavailableError(engine=ENGINE_NAME, problem=f"{self.url}: {problem}") from error
             return self.pipe
 
-    async def _new_pipe(self) -> "_AwaitedPipe":
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise EngineUnavailableError(engine=ENGINE_NAME, problem=_CLOSED)
+
+    async def _new_pipe(self) -> AwaitedPipe:
         loop, place = asyncio.get_running_loop(), self._place
         if place.is_unix:
-            transport, pipe = await loop.create_unix_connection(_AwaitedPipe, place.path)
+            transport, pipe = await loop.create_unix_connection(AwaitedPipe, place.path)
         else:
             context = ssl.create_default_context() if place.is_tls else None
-            transport, pipe = await loop.create_connection(_AwaitedPipe, place.host, place.port, ssl=context)
-        transport.write(self._asking)
+            transport, pipe = await loop.create_connection(AwaitedPipe, place.host, place.port, ssl=context)
+        self._made.add(pipe)
         try:
+            self._check_open()  # Why again: it may have been closed meanwhile, and knew of this one not yet.
+            transport.write(self._asking)
             status, body = await pipe.begun
             if status != 101:
                 raise refusal_of(self.url, status, body, had_token=self._has_token)
         except BaseException:  # Why all: a task that is cancelled here is the only one that knows the connection.
-            transport.close()
+            transport.abort()
             raise
         return pipe
 
 
 class AnswerParts:
-    """The parts of one answer, for `async for`. To be closed unless the last was taken."""
+    """The parts of one answer. To be closed unless the last was taken."""
 
-    def __init__(self, url: str, pipe: "_AwaitedPipe", request: FrameOfRequest, *, had_token: bool) -> None:
-        self._url = url
-        self._pipe = pipe
-        self._had_token = had_token
-        self._own, self._waiting = pipe.begin(request)
-        self._is_whole = False
+    def __init__(self, frames: AwaitedFrames, request: FrameOfRequest) -> None:
+        self._frames = frames
+        self._request = request
+        self._under_way: tuple[AwaitedPipe, int, ComingParts] | None = None
+        """On which connection, by which id, and what has come."""
+        self._has_begun = self._is_whole = False
         self._taken = 0
+        """Parts in whose place the server may not send others yet."""
 
     async def next(self) -> Answer | None:
-        """Return the next part, None behind the last."""
-        if self._is_whole:
-            return None
+        """Return the next part, None behind the last. A request whose connection ends before the first is sent again, once."""
+        is_again = False
+        while not self._is_whole:
+            try:
+                found = await self._next_frame()
+            except (OSError, NotBegunError) as error:
+                self._under_way = None
+                self._is_whole = is_last = is_again or self._has_begun or self._frames.is_closed
+                judge(self._frames.url, error, is_last=is_last, is_write=False)
+                is_again = True
+                continue
+            self._has_begun = True
+            self._taken += 1
+            self._is_whole = not found.flags & PART
+            success = self._frames.success(found, is_write=False)
+            return Answer(success.body, bool(success.flags & MORE))
+        return None
+
+    async def _next_frame(self) -> Frame:
+        if self._under_way is None:
+            pipe = await self._frames.connected()
+            self._under_way = (pipe, *pipe.begin(self._request))
+        pipe, own, coming = self._under_way
         if 2 * self._taken >= PARTS_AHEAD:
             # Why not for each: a frame costs both sides as much as taking a part does.
-            self._pipe.write(frame(self._own, FrameKind.CREDIT, number=self._taken))
+            pipe.write(frame(own, FrameKind.CREDIT, number=self._taken))
             self._taken = 0
-        self._taken += 1
-        try:
-            found = await self._pipe.frame_for(self._own, self._waiting)
-        except (OSError, NotBegunError) as error:
-            self._is_whole = True
-            raise EngineUnavailableError(engine=ENGINE_NAME, problem=f"{self._url}: {error}") from error
-        self._is_whole = not found.flags & PART
-        return answer_of(self._url, found, had_token=self._had_token)
+        return await pipe.frame_for(own, coming)
 
     def close(self) -> None:
         """Have the server send no further parts. Closing twice is harmless."""
-        if not self._is_whole:
-            self._is_whole = True
-            self._pipe.forget(self._own)
-
-
-class _Waiting:
-    """The parts of an answer that have come for one request, and who waits for the next."""
-
-    __slots__ = ("error", "frames", "next")
-
-    def __init__(self) -> None:
-        self.frames: deque[Frame] = deque()
-        self.error: Exception | None = None
-        self.next: asyncio.Future[None] | None = None
-
-    def stir(self) -> None:
-        if self.next is not None and not self.next.done():
-            self.next.set_result(None)
-
-
-class _AwaitedPipe(asyncio.Protocol):
-    """One connection. What is written in one turn of the event loop is sent at once."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.begun: asyncio.Future[tuple[int, bytes]] = self._loop.create_future()
-        """The status of the server's answer, and the body if it is no 101."""
-        self._head = b""
-        self._reader = FrameReader(ANY_SIZE)
-        self._whole: dict[int, asyncio.Future[Frame]] = {}
-        """By the ids of requests whose answers are one frame."""
-        self._waiting: dict[int, _Waiting] = {}
-        """By those of requests whose answers come in parts."""
-        self._next_id = 1
-        self._end: Exception | None = None
-        self._written: list[bytes] = []
-        self._writable: asyncio.Future[None] | None = None
-        self._last_at = self._loop.time()
-        self._watch: asyncio.TimerHandle | None = None
-
-    @property
-    def is_good(self) -> bool:
-        """Whether it may be asked."""
-        return self._end is None and self._next_id < IDS_MAX
-
-    # ---- asking ----------------------------------------------------------------------------------------------------------
-
-    @property
-    def takes_more(self) -> bool:
-        """Whether it is good, and what is sent need not wait until the server has taken more."""
-        return self._end is None and self._writable is None and self._next_id < IDS_MAX
-
-    async def ask(self, request: FrameOfRequest) -> Frame:
-        """Send a request and return the frame that answers it. Raises OSError, NotBegunError."""
-        while self._writable is not None:
-            await asyncio.shield(self._writable)
-        own, answer = self.send(request)
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            self.forget(own)
-            raise
-
-    def send(self, request: FrameOfRequest) -> tuple[int, asyncio.Future[Frame]]:
-        """Send a request; return its id, and the frame that answers it, once it is there. Raises NotBegunError."""
-        own = self._send(request)
-        answer = self._whole[own] = self._loop.create_future()
-        return own, answer
-
-    def begin(self, request: FrameOfRequest) -> tuple[int, _Waiting]:
-        """Send a request; return its id, and what the parts of its answer come into. Raises NotBegunError."""
-        own = self._send(request)
-        waiting = self._waiting[own] = _Waiting()
-        return own, waiting
-
-    def _send(self, request: FrameOfRequest) -> int:
-        if self._end is not None:
-            raise NotBegunError("the connection was at its end") from self._end
-        own = self._next_id
-        self._next_id = own + 1
-        self.write(request(own))
-        if self._watch is None:
-            self._last_at = self._loop.time()
-            self._watch = self._loop.call_later(_TIMEOUT_SECONDS, self._look)
-        return own
-
-    async def frame_for(self, own: int, waiting: _Waiting) -> Frame:
-        """Return the next part of an answer. Raises what the connection ended with."""
-        while not waiting.frames:
-            if waiting.error is not None:
-                raise waiting.error
-            waiting.next = self._loop.create_future()
-            await waiting.next
-        found = waiting.frames.popleft()
-        if not found.flags & PART:
-            self._waiting.pop(own, None)
-        return found
-
-    def forget(self, own: int) -> None:
-        """Want no answer any more."""
-        known = self._whole.pop(own, None) or self._waiting.pop(own, None)
-        if known is not None and self._end is None:
-            self.write(frame(own, FrameKind.CANCEL))
-
-    def write(self, data: bytes) -> None:
-        """Send a frame with what else is written in this turn."""
-        if not self._written:
-            self._loop.call_soon(self._flush)
-        self._written.append(data)
-
-    def _flush(self) -> None:
-        written, self._written = self._written, []
-        if self._end is None or isinstance(self._end, NotBegunError):
-            self._transport.write(b"".join(written))
-
-    def _look(self) -> None:
-        """Fail when nothing has come for too long."""
-        self._watch = None
-        if not self._waiting and not self._whole:
-            return
-        left = self._last_at + _TIMEOUT_SECONDS - self._loop.time()
-        if left <= 0:
-            self.fail(TimeoutError("the server does not answer"))
-        else:
-            self._watch = self._loop.call_later(left, self._look)
-
-    # ---- what comes ------------------------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # Why no check: uvloop's is none of asyncio's.
-
-    def data_received(self, data: bytes) -> None:
-        self._last_at = self._loop.time()
-        try:
-            if not self.begun.done():
-                data = self._take_head(data)
-            whole = self._whole
-            for each in self._reader.feed(data):
-                answer = whole.pop(each.id, None) if each.kind == _ANSWER else None
-                if answer is None:
-                    self._take(each)
-                elif not answer.done():
-                    answer.set_result(each)
-        except (BrokenFrameError, BrokenAnswerError) as error:
-            self.fail(ConnectionAbortedError(f"what the server sent is no frame: {error}"))
-
-    def _take_head(self, data: bytes) -> bytes:
-        """Take what comes before the frames; return what has come behind it."""
-        self._head += data
-        raw, end, rest = self._head.partition(b"\r\n\r\n")
-        if not end:
-            if len(self._head) > HEAD_BYTES_MAX:
-                raise BrokenAnswerError("the answer's head is too large")
-            return b""
-        status, headers = read_head(raw)
-        length = 0 if status == 101 else min(int(headers.get("content-length", "0")), HEAD_BYTES_MAX)
-        if len(rest) < length:
-            return b""
-        self.begun.set_result((status, rest[:length]))
-        return rest if status == 101 else b""
-
-    def _take(self, found: Frame) -> None:
-        if found.kind == FrameKind.FAREWELL:
-            error = NotBegunError("the server ends the connection")
-            self._end = self._end or error
-            for own in [own for own in (*self._whole, *self._waiting) if own > found.id]:
-                self._give_up(own, error)
-        elif found.kind == FrameKind.ANSWER:
-            waiting = self._waiting.get(found.id)
-            if waiting is not None:  # Why None: who does not wait any more has cancelled.
-                waiting.frames.append(found)
-                waiting.stir()
-
-    def pause_writing(self) -> None:
-        self._writable = self._loop.create_future()
-
-    def resume_writing(self) -> None:
-        if self._writable is not None:
-            self._writable.set_result(None)
-            self._writable = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.fail(exc if isinstance(exc, OSError) else ConnectionResetError("the server closed the connection"))
-
-    def fail(self, error: OSError) -> None:
-        """End it; who waits is told."""
-        self._end = self._end or error
-        if not self.begun.done():
-            self.begun.set_exception(error)
-        for own in [*self._whole, *self._waiting]:
-            self._give_up(own, error)
-        self.resume_writing()
-        if self._watch is not None:
-            self._watch.cancel()
-        self._transport.close()
-
-    def _give_up(self, own: int, error: Exception) -> None:
-        answer = self._whole.pop(own, None)
-        if answer is None:
-            waiting = self._waiting.pop(own)
-            waiting.error = error
-            waiting.stir()
-        elif not answer.done():
-            answer.set_exception(error)
+        self._is_whole = True
+        if self._under_way is not None:
+            pipe, own, _ = self._under_way
+            pipe.forget(own)
 
 
 class _DrivenCalls:
@@ -393,12 +218,12 @@ class _DrivenCalls:
 
     def ask_in_parts(self, operation: Operation, arguments: Mapping[str, Any], ring: str) -> Iterator[Answer]:
         """Send a request, and yield its success in parts."""
-        parts = self._awaited(self._frames.begin_parts(operation, arguments, ring))
+        parts = self._frames.ask_in_parts(operation, arguments, ring)
         try:
             while (part := self._awaited(parts.next())) is not None:
                 yield part
         finally:
-            self._loop.call_soon_threadsafe(parts.close)
+            self._call_soon(parts.close)
 
     def reader(self, kind: Kind, number: int, ring: str) -> Reader:
         """Return what reads one value of a database."""
@@ -423,29 +248,36 @@ class _DrivenCalls:
 
     def close(self) -> None:
         """Close the connection."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._frames.close)
+        self._call_soon(self._frames.close)
+
+    def _call_soon(self, function: Callable[[], None]) -> None:
+        # Why suppressed: the loop was closed, and its connections with it.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function)
 
     def _awaited(self, work: Coroutine[Any, Any, R]) -> R:
-        return wait(work) if is_driven() else asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        if is_driven():
+            return wait(work)
+        if _running_loop() is self._loop:
+            work.close()
+            problem = (
+                "a call on the event loop's own thread would wait for itself: await the method, or `store.call` it"
+            )
+            raise InvalidInputError(source="hepnos.aio", problem=problem)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-class _Threads(Protocol):
-    """Where calls are made that take a while."""
-
-    async def call(self, function: Callable[[], R]) -> R:
-        """Return what a call returns."""
-        ...
-
-    async def end(self, close: Callable[[], None]) -> None:
-        """Wait for the calls that are under way, then close."""
-        ...
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class Driver:
     """Makes short calls in the event loop, where what they wait for is awaited, and all others in threads."""
 
-    def __init__(self, threads: _Threads) -> None:
+    def __init__(self, threads: Caller) -> None:
         self._threads = threads
 
     async def call(self, function: Callable[[], R]) -> R:
@@ -474,4 +306,10 @@ async def open_driven(address: Address, counts: Mapping[Kind, int]) -> tuple[Dat
         opener = address.opener_at(RemoteServer(calls))
         return Databases.open(address, counts, create=False, opener=opener), RemoteQueues(calls)
 
-    return await drive(opened)
+    try:
+        return await drive(opened)
+    except (
+        BaseException
+    ):  # Why all: whoever opens is cancelled, or refused before there is a database that would close it.
+        frames.close()
+        raise

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from threading import Lock
 from typing import Any, Final
+from weakref import WeakSet
 
 from keyplan.apps.hepnos.frames import (
     FRAMES_PATH,
@@ -32,6 +33,7 @@ __all__ = [
     "refusal_of",
     "success_of",
     "transport_to",
+    "without_frames",
 ]
 
 PARTS_AHEAD: Final = 8
@@ -61,6 +63,8 @@ class FramedCalls:
         self._timeout_seconds = timeout_seconds
         self._lock = Lock()
         self._pipe: Pipe | None = None
+        self._made: WeakSet[Pipe] = WeakSet()
+        """Also those that the server has said farewell to, and that have something under way."""
         self._is_closed = False
 
     def connect(self) -> bool:
@@ -120,8 +124,9 @@ class FramedCalls:
         """Close the connection. Closing twice is harmless."""
         with self._lock:
             self._is_closed = True
-            pipe, self._pipe = self._pipe, None
-        if pipe is not None:
+            self._pipe = None
+            made = list(self._made)
+        for pipe in made:
             pipe.close()
 
     def _connected(self) -> Pipe:
@@ -131,7 +136,7 @@ class FramedCalls:
         try:
             return self._own_pipe()
         except NoFramesError as error:
-            raise EngineUnavailableError(engine=ENGINE_NAME, problem=f"{self.url} has no frames any more") from error
+            raise without_frames(self.url) from error
 
     def _own_pipe(self) -> Pipe:
         """Return the connection, a new one where the last one is at its end, or another process's."""
@@ -151,6 +156,7 @@ class FramedCalls:
                     self._pipe = Pipe(opened, rest, self._timeout_seconds)
                 except OSError as error:
                     raise EngineUnavailableError(engine=ENGINE_NAME, problem=f"{self.url}: {error}") from error
+                self._made.add(self._pipe)
             return self._pipe
 
 
@@ -163,6 +169,11 @@ def refusal_of(url: str, status: int, body: bytes, *, had_token: bool) -> Except
     if status not in _REFUSALS:
         return NoFramesError(status)
     return failure_of(url, status, body, had_token=had_token, is_write=False)
+
+
+def without_frames(url: str) -> EngineUnavailableError:
+    """Return what is raised for a server that had frames when it was opened, and has none now."""
+    return EngineUnavailableError(engine=ENGINE_NAME, problem=f"{url} has no frames any more")
 
 
 def success_of(url: str, found: Frame, *, had_token: bool, is_write: bool) -> Frame:

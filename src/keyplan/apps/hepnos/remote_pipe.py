@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from threading import Event, Lock
+from types import TracebackType
 from typing import Final
 
 from keyplan.apps.hepnos.frames import (
@@ -52,7 +53,43 @@ class _Waiter:
         self.frames: deque[Frame] = deque()
         self.error: Exception | None = None
         self.turn: Event | None = None
-        """Set when there is something for who waits, or when it is their turn to read."""
+        """There while they wait, and set when there is something for them, or when it is their turn to read."""
+
+    def stir(self) -> None:
+        """Let them look again, if they wait."""
+        turn = self.turn  # Why once: they may go meanwhile.
+        if turn is not None:
+            turn.set()
+
+
+class _EndsOnFailure:
+    """A block of sending or reading: what fails in it ends its connection, and everybody who waits there is told.
+
+    An error of the connection ends there. What is no such error interrupts the thread, and is raised. Trap: the thread may have
+    sent half of a frame, or lost what was read. What is sent next would be taken for the rest of that frame, and a value be
+    written that nobody has sent.
+    """
+
+    __slots__ = ("_pipe",)
+
+    def __init__(self, pipe: "Pipe") -> None:
+        self._pipe = pipe
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if isinstance(error, ValueError) and self._pipe.is_closed:
+            # Why: so the system's own names a connection that was closed meanwhile.
+            error = ConnectionAbortedError("the connection was closed")
+        if isinstance(error, OSError):
+            self._pipe.fail(error)
+            return True
+        if error is not None:
+            self._pipe.fail(ConnectionAbortedError("the thread that was sending or reading was interrupted"))
+        return False
 
 
 class Pipe:
@@ -122,7 +159,12 @@ class Pipe:
 
     def close(self) -> None:
         """Close it; whoever waits fails."""
-        self._fail(ConnectionAbortedError("the store was closed"))
+        self.fail(ConnectionAbortedError("the store was closed"))
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent or read any more."""
+        return self._socket.fileno() < 0
 
     # ---- sending ---------------------------------------------------------------------------------------------------------
 
@@ -131,10 +173,10 @@ class Pipe:
             if not self._waiters:
                 self._look()
             if self._end is not None:
-                raise NotBegunError("the connection was at its end") from self._end
+                raise NotBegunError(f"the connection was at its end: {self._end}") from self._end
             own, self._next_id = self._next_id, self._next_id + 1
-            self._waiters[own] = waiter
             data = request(own)
+            self._waiters[own] = waiter
             if self._unwanted:
                 cancels = [frame(self._unwanted.popleft(), FrameKind.CANCEL) for _ in range(len(self._unwanted))]
                 data = b"".join((*cancels, data))
@@ -147,19 +189,10 @@ class Pipe:
 
     def _send_whole(self, data: bytes) -> None:
         view = memoryview(data)
-        try:
+        # Why nothing is raised: who waits for what was sent in part would wait for good, and learns that it may have been done.
+        with _EndsOnFailure(self):
             while view:
                 view = view[self._send_some(view) :]
-        except ValueError:
-            # Why: so the system's own names a connection that was closed meanwhile.
-            self._fail(ConnectionAbortedError("the connection was closed"))
-        except OSError as error:
-            # Why no more: who waits for what was sent in part would wait for good, and learns here that it may have been done.
-            self._fail(error)
-        except BaseException:
-            # Why all: who was interrupted has sent or read a part, and nothing behind it can be told apart.
-            self._fail_interrupted()
-            raise
 
     def _send_some(self, view: memoryview) -> int:
         try:
@@ -197,14 +230,9 @@ class Pipe:
                 return
             self._leader = stand_in = _Waiter()
         try:
-            if self._end is None and self._poll.poll(0):
-                self._take(self._receive())
-        except OSError as error:
-            self._fail(error)
-        except BaseException:
-            # Why all: who was interrupted has sent or read a part, and nothing behind it can be told apart.
-            self._fail_interrupted()
-            raise
+            with _EndsOnFailure(self):
+                if self._end is None and self._poll.poll(0):
+                    self._take(self._receive())
         finally:
             assert self._leader is stand_in
             self._hand_on()
@@ -224,32 +252,36 @@ class Pipe:
                     waiter.turn = Event()
             if leads:
                 self._lead(waiter)
-            elif not waiter.frames and waiter.error is None:
-                assert waiter.turn is not None
-                try:
-                    waiter.turn.wait()
-                except BaseException:
-                    # Why: this thread, which is interrupted, may be the one that was to read for the others.
-                    waiter.turn = None
-                    with self._lock:
-                        if self._leader is None:
-                            self._wake_one()
-                    raise
+            else:
+                self._wait_for_turn(waiter)
         return waiter.frames.popleft()
+
+    def _wait_for_turn(self, waiter: _Waiter) -> None:
+        """Wait until there is something for who waits, or nobody reads."""
+        turn = waiter.turn
+        assert turn is not None
+        try:
+            if not waiter.frames and waiter.error is None:
+                turn.wait()
+        except BaseException:
+            with self._lock:
+                waiter.turn = None
+                # Why: this thread, which is interrupted, may be the one that was to read for the others.
+                if self._leader is None:
+                    self._wake_one()
+            raise
+        with self._lock:
+            # Why: who was woken to read, and is at something else, would leave all others without a reader.
+            waiter.turn = None
 
     def _lead(self, waiter: _Waiter) -> None:
         try:
-            while not waiter.frames and waiter.error is None:
-                is_there = self._is_tls and isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
-                if not is_there and not self._poll.poll(self._timeout_seconds * 1000):
-                    raise TimeoutError("the server does not answer")
-                self._take(self._receive())
-        except OSError as error:
-            self._fail(error)
-        except BaseException:
-            # Why all: who was interrupted has sent or read a part, and nothing behind it can be told apart.
-            self._fail_interrupted()
-            raise
+            with _EndsOnFailure(self):
+                while not waiter.frames and waiter.error is None:
+                    is_there = self._is_tls and isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
+                    if not is_there and not self._poll.poll(self._timeout_seconds * 1000):
+                        raise TimeoutError("the server does not answer")
+                    self._take(self._receive())
         finally:
             self._hand_on()
 
@@ -263,6 +295,7 @@ class Pipe:
             self._wake_one()
 
     def _wake_one(self) -> None:
+        """Wake one of those who wait, to read. Called under the lock, under which they begin and cease to wait."""
         for waiter in list(self._waiters.values()):
             if waiter.turn is not None and not waiter.turn.is_set() and not waiter.frames:
                 waiter.turn.set()
@@ -295,8 +328,7 @@ class Pipe:
                 waiter = self._waiters.get(each.id) if is_part else self._waiters.pop(each.id, None)
                 if waiter is not None:  # Why None: who does not wait any more has cancelled.
                     waiter.frames.append(each)
-                    if waiter.turn is not None:
-                        waiter.turn.set()
+                    waiter.stir()
 
     def _take_farewell(self, last: int) -> None:
         """Ask nothing more here. What came behind `last` was not begun."""
@@ -305,7 +337,8 @@ class Pipe:
         for own in [own for own in list(self._waiters) if own > last]:
             self._give_up(own, error)
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
+        """End it; whoever waits is told."""
         self._end = self._end or error
         for own in list(self._waiters):
             self._give_up(own, error)
@@ -318,20 +351,11 @@ class Pipe:
             if self._leader is None:
                 self._socket.close()
 
-    def _fail_interrupted(self) -> None:
-        """End it, as the thread that was sending or reading was interrupted.
-
-        Trap: it may have sent half of a frame, or lost what was read. What is sent next would be taken for the rest of that
-        frame, and a value be written that nobody has sent.
-        """
-        self._fail(ConnectionAbortedError("the thread that was sending or reading was interrupted"))
-
     def _give_up(self, own: int, error: Exception) -> None:
         waiter = self._waiters.pop(own, None)
         if waiter is not None:
             waiter.error = error
-            if waiter.turn is not None:
-                waiter.turn.set()
+            waiter.stir()
 
     def __del__(self) -> None:
         self._socket.close()

@@ -7,13 +7,19 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from string import hexdigits
 from typing import Final, NamedTuple
 
-__all__ = ["HEAD_BYTES_MAX", "Answer", "BrokenAnswerError", "Wire", "read_head", "tcp", "unix"]
+__all__ = ["HEAD_BYTES_MAX", "Answer", "BrokenAnswerError", "Wire", "length_of", "read_head", "tcp", "unix"]
 
 HEAD_BYTES_MAX: Final = 64 << 10
 """Why: no server's are as large."""
-_READ_BYTES = 1 << 16
+_READ_BYTES: Final = 1 << 16
+
+_NO_ANSWERS: Final = frozenset({HTTPStatus.CONTINUE, HTTPStatus.PROCESSING, HTTPStatus.EARLY_HINTS})
+"""What a proxy may send before the answer."""
+
+_BODILESS: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 
 class BrokenAnswerError(OSError):
@@ -77,20 +83,20 @@ class Wire:
         wire = self._socket
         head = f"{method} {path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
         wire.sendall(head.encode("latin-1") + body)  # Why at once: two parts are two packets.
-        raw = b""
-        while (end := raw.find(b"\r\n\r\n")) < 0:
-            if len(raw) > HEAD_BYTES_MAX:
-                raise BrokenAnswerError("the answer's head is too large")
-            raw += _part(wire)
-        status, headers = read_head(raw[:end])
-        rest = raw[end + 4 :]
+        status, headers, rest = _head(wire, b"")
+        while status in _NO_ANSWERS:
+            status, headers, rest = _head(wire, rest)
         if status == HTTPStatus.SWITCHING_PROTOCOLS:
             return Answer(status, headers, b""), rest
+        is_to_its_end = False
         if headers.get("transfer-encoding", "").lower() == "chunked":
             found = _chunks(wire, rest)
+        elif "content-length" in headers or status in _BODILESS:
+            found = _whole(wire, rest, length_of(headers))
         else:
-            found = _whole(wire, rest, _length(headers))
-        if headers.get("connection", "").lower() == "close":
+            # Why not empty: HTTP has an answer that does not say how long it is end with its connection.
+            found, is_to_its_end = _rest(wire, rest), True
+        if is_to_its_end or headers.get("connection", "").lower() == "close":
             self.close()
         return Answer(status, headers, found), b""
 
@@ -120,6 +126,16 @@ def unix(path: str, timeout_seconds: float) -> socket.socket:
     return wire
 
 
+def _head(wire: socket.socket, raw: bytes) -> tuple[int, Mapping[str, str], bytes]:
+    """Read the head of an answer that begins with `raw`; return its status, its headers and what has come behind it."""
+    while (end := raw.find(b"\r\n\r\n")) < 0:
+        if len(raw) > HEAD_BYTES_MAX:
+            raise BrokenAnswerError("the answer's head is too large")
+        raw += _part(wire)
+    status, headers = read_head(raw[:end])
+    return status, headers, raw[end + 4 :]
+
+
 def _part(wire: socket.socket) -> bytes:
     part = wire.recv(_READ_BYTES)
     if not part:
@@ -137,7 +153,8 @@ def read_head(raw: bytes) -> tuple[int, dict[str, str]]:
     return int(rest[:3]), headers
 
 
-def _length(headers: Mapping[str, str]) -> int:
+def length_of(headers: Mapping[str, str]) -> int:
+    """Return how long an answer's body is, 0 for one that does not say it. Raises BrokenAnswerError."""
     text = headers.get("content-length", "0")
     if not (text.isascii() and text.isdecimal()):
         raise BrokenAnswerError("the answer does not say how long it is")
@@ -158,20 +175,32 @@ def _whole(wire: socket.socket, rest: bytes, length: int) -> bytes:
     return bytes(body)
 
 
+def _rest(wire: socket.socket, rest: bytes) -> bytes:
+    parts = [rest]
+    while part := wire.recv(_READ_BYTES):
+        parts.append(part)
+    return b"".join(parts)
+
+
 def _chunks(wire: socket.socket, raw: bytes) -> bytes:
     """Read a body in chunks, as proxies send it."""
     parts: list[bytes] = []
     while True:
         while (end := raw.find(b"\r\n")) < 0:
             raw += _part(wire)
-        try:
-            size = int(raw[:end].partition(b";")[0], 16)
-        except ValueError as error:
-            raise BrokenAnswerError("a chunk does not say how long it is") from error
+        size = _chunk_size(raw[:end].partition(b";")[0].strip())
         raw = raw[end + 2 :]
-        while len(raw) < size + 2:
-            raw += _part(wire)
         if size == 0:
+            # Why: what stands behind the last chunk would be taken for the next answer.
+            while b"\r\n\r\n" not in b"\r\n" + raw:
+                raw += _part(wire)
             return b"".join(parts)
-        parts.append(raw[:size])
+        parts.append(_whole(wire, raw, size + 2)[:-2])
         raw = raw[size + 2 :]
+
+
+def _chunk_size(digits: bytes) -> int:
+    # Why not by int alone: it takes signs, underscores and 0x as well.
+    if not digits or digits.strip(hexdigits.encode()):
+        raise BrokenAnswerError("a chunk does not say how long it is")
+    return int(digits, 16)
