@@ -68,6 +68,19 @@ def test_a_command_does_without_what_others_need(command: str, others: tuple[str
     assert [name for name in imported if name.startswith(tuple(f"keyplan.{other}" for other in others))] == []
 
 
+def test_an_installed_layout_is_imported_without_its_application() -> None:
+    program = (
+        "import sys; from keyplan.cli.main import main; main(['map', '--layout', 'cloudchamber']);"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    own = {name for name in ran.stderr.split() if name.startswith("keyplan.apps.cloudchamber.")}
+    assert "keyplan.apps.cloudchamber.layout" in own
+    assert (
+        own & {f"keyplan.apps.cloudchamber.{name}" for name in ("chamber", "indexed", "migrating", "sessions")} == set()
+    )
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(run: Keyplan, command: str) -> None:
     for option in ("--help", "-h"):

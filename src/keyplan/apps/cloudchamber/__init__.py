@@ -1,180 +1,185 @@
 """CloudChamber's store: the keys of its document and of its Go program, its records, and what is done with them."""
 
-from keyplan.apps.cloudchamber.chamber import Chamber, RackContents
-from keyplan.apps.cloudchamber.conditions import (
-    ANY,
-    NEW,
-    REQUIRED,
-    Address,
-    Relation,
-    RevisionCondition,
-    RevisionRead,
-    address_of,
-    at_revision,
-    delete_records,
-    list_records,
-    read_records,
-    write_records,
-)
-from keyplan.apps.cloudchamber.configuration import (
-    Configuration,
-    StoreSettings,
-    SupportSettings,
-    WebServerSettings,
-    read_configuration,
-)
-from keyplan.apps.cloudchamber.connection import AlreadyConnectedError, Connection, NotConnectedError
-from keyplan.apps.cloudchamber.definition import (
-    Definition,
-    RackDefinition,
-    RegionDefinition,
-    ZoneDefinition,
-    parse_definition,
-    read_definition,
-)
-from keyplan.apps.cloudchamber.export import (
-    Export,
-    exported,
-    write_export,
-)
-from keyplan.apps.cloudchamber.go_inventory import (
-    GO_VIEWS,
-    GoPlace,
-    GoRecord,
-    UnsoundPair,
-    folded,
-    go_inventory_records,
-    unsound_pairs,
-)
-from keyplan.apps.cloudchamber.import_plan import (
-    ImportChange,
-    ImportPlan,
-    InventoryPlace,
-    StoredRecord,
-    plan_import,
-)
-from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed, begin_indexes, layout_in_use
-from keyplan.apps.cloudchamber.inventory import (
-    ExtraDevices,
-    InventoryKey,
-    InventoryRecord,
-    MultiplicityError,
-    RackIds,
-    inventory_records,
-)
-from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, LayoutSide
-from keyplan.apps.cloudchamber.layout_keys import (
-    BladeKey,
-    DeviceKey,
-    GoBladeKey,
-    GoDeviceKey,
-    GoRackKey,
-    GoRegionKey,
-    GoZoneKey,
-    InstanceKey,
-    PartActualKey,
-    TargetBlade,
-)
-from keyplan.apps.cloudchamber.migrate import (
-    MigrationOutcome,
-    NotRepresentableError,
-    migrate,
-    plan_of_migration,
-)
-from keyplan.apps.cloudchamber.migration import (
-    Leftover,
-    Migration,
-    MigrationOptions,
-    planned_migration,
-)
-from keyplan.apps.cloudchamber.namespace_store import DeletePolicy, InUseError, PartsExistError
-from keyplan.apps.cloudchamber.namespaces import (
-    NamespaceInstance,
-    check_production_key,
-    instance_timestamp,
-    instances_of_tests,
-    namespace_of,
-    pre_clean,
-    purge_production,
-    purge_tests,
-    range_of_tests,
-    timestamp_of_this_process,
-)
-from keyplan.apps.cloudchamber.placement import (
-    BladeLoad,
-    NotPlacedError,
-    blade_load,
-    on_chosen_blade,
-)
-from keyplan.apps.cloudchamber.reconcile import (
-    ImportOutcome,
-    planned_import,
-    reconcile,
-)
-from keyplan.apps.cloudchamber.records import (
-    Accelerator,
-    AcceleratorV100,
-    ActualCondition,
-    Affinity,
-    Blade,
-    BladeDetails,
-    BladeGuard,
-    BootInfo,
-    BootSource,
-    Capacity,
-    Condition,
-    DeviceDetails,
-    Hardware,
-    HardwareType,
-    Instance,
-    InstanceActual,
-    InstanceTarget,
-    PartActual,
-    Pdu,
-    Port,
-    Rack,
-    RackDetails,
-    Region,
-    RegionDetails,
-    RequiredCapacity,
-    Rights,
-    State,
-    Tor,
-    User,
-    Volume,
-    VolumeAttribute,
-    Workload,
-    Zone,
-    ZoneDetails,
-)
-from keyplan.apps.cloudchamber.sidecar import (
-    MigrationSidecar,
-    RackName,
-    SidecarEntry,
-    read_sidecar,
-    write_sidecar,
-)
-from keyplan.apps.cloudchamber.validation import (
-    definition_problems,
-    validated,
-)
-from keyplan.apps.cloudchamber.watches import AlreadyClosedError, RecordEvent, RecordWatch
-from keyplan.apps.cloudchamber.workloads import (
-    InstanceDifference,
-    InstanceStates,
-    Orphan,
-    OrphanKind,
-    WrittenTarget,
-    create_instance,
-    delete_instance,
-    differences_of,
-    find_orphans,
-    insert_target,
-    list_instances,
-    read_instance,
-    write_description,
-    write_target,
-)
+from typing import TYPE_CHECKING, Final
+
+from keyplan.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from keyplan.apps.cloudchamber.chamber import Chamber, RackContents
+    from keyplan.apps.cloudchamber.conditions import (
+        ANY,
+        NEW,
+        REQUIRED,
+        Address,
+        Relation,
+        RevisionCondition,
+        RevisionRead,
+        address_of,
+        at_revision,
+        delete_records,
+        list_records,
+        read_records,
+        write_records,
+    )
+    from keyplan.apps.cloudchamber.configuration import (
+        Configuration,
+        StoreSettings,
+        SupportSettings,
+        WebServerSettings,
+        read_configuration,
+    )
+    from keyplan.apps.cloudchamber.connection import AlreadyConnectedError, Connection, NotConnectedError
+    from keyplan.apps.cloudchamber.definition import (
+        Definition,
+        RackDefinition,
+        RegionDefinition,
+        ZoneDefinition,
+        parse_definition,
+        read_definition,
+    )
+    from keyplan.apps.cloudchamber.export import (
+        Export,
+        exported,
+        write_export,
+    )
+    from keyplan.apps.cloudchamber.go_inventory import (
+        GO_VIEWS,
+        GoPlace,
+        GoRecord,
+        UnsoundPair,
+        folded,
+        go_inventory_records,
+        unsound_pairs,
+    )
+    from keyplan.apps.cloudchamber.import_plan import (
+        ImportChange,
+        ImportPlan,
+        InventoryPlace,
+        StoredRecord,
+        plan_import,
+    )
+    from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed, begin_indexes, layout_in_use
+    from keyplan.apps.cloudchamber.inventory import (
+        ExtraDevices,
+        InventoryKey,
+        InventoryRecord,
+        MultiplicityError,
+        RackIds,
+        inventory_records,
+    )
+    from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, LayoutSide
+    from keyplan.apps.cloudchamber.layout_keys import (
+        BladeKey,
+        DeviceKey,
+        GoBladeKey,
+        GoDeviceKey,
+        GoRackKey,
+        GoRegionKey,
+        GoZoneKey,
+        InstanceKey,
+        PartActualKey,
+        TargetBlade,
+    )
+    from keyplan.apps.cloudchamber.migrating import (
+        MigrationOutcome,
+        NotRepresentableError,
+        migrate,
+        plan_of_migration,
+    )
+    from keyplan.apps.cloudchamber.migration import (
+        Leftover,
+        Migration,
+        MigrationOptions,
+        planned_migration,
+    )
+    from keyplan.apps.cloudchamber.namespace_store import DeletePolicy, InUseError, PartsExistError
+    from keyplan.apps.cloudchamber.namespaces import (
+        NamespaceInstance,
+        check_production_key,
+        instance_timestamp,
+        instances_of_tests,
+        namespace_of,
+        pre_clean,
+        purge_production,
+        purge_tests,
+        range_of_tests,
+        timestamp_of_this_process,
+    )
+    from keyplan.apps.cloudchamber.placement import (
+        BladeLoad,
+        NotPlacedError,
+        blade_load,
+        on_chosen_blade,
+    )
+    from keyplan.apps.cloudchamber.reconciling import (
+        ImportOutcome,
+        planned_import,
+        reconcile,
+    )
+    from keyplan.apps.cloudchamber.records import (
+        Accelerator,
+        AcceleratorV100,
+        ActualCondition,
+        Affinity,
+        Blade,
+        BladeDetails,
+        BladeGuard,
+        BootInfo,
+        BootSource,
+        Capacity,
+        Condition,
+        DeviceDetails,
+        Hardware,
+        HardwareType,
+        Instance,
+        InstanceActual,
+        InstanceTarget,
+        PartActual,
+        Pdu,
+        Port,
+        Rack,
+        RackDetails,
+        Region,
+        RegionDetails,
+        RequiredCapacity,
+        Rights,
+        State,
+        Tor,
+        User,
+        Volume,
+        VolumeAttribute,
+        Workload,
+        Zone,
+        ZoneDetails,
+    )
+    from keyplan.apps.cloudchamber.sidecar import (
+        MigrationSidecar,
+        RackName,
+        SidecarEntry,
+        read_sidecar,
+        write_sidecar,
+    )
+    from keyplan.apps.cloudchamber.validation import (
+        definition_problems,
+        validated,
+    )
+    from keyplan.apps.cloudchamber.watches import AlreadyClosedError, RecordEvent, RecordWatch
+    from keyplan.apps.cloudchamber.workloads import (
+        InstanceDifference,
+        InstanceStates,
+        Orphan,
+        OrphanKind,
+        WrittenTarget,
+        create_instance,
+        delete_instance,
+        differences_of,
+        find_orphans,
+        insert_target,
+        list_instances,
+        read_instance,
+        write_description,
+        write_target,
+    )
 
 __all__ = [
     "ANY",
@@ -330,3 +335,141 @@ __all__ = [
     "write_sidecar",
     "write_target",
 ]
+
+_MODULES: Final = {
+    "chamber": ("Chamber", "RackContents"),
+    "conditions": (
+        "ANY",
+        "NEW",
+        "REQUIRED",
+        "Address",
+        "Relation",
+        "RevisionCondition",
+        "RevisionRead",
+        "address_of",
+        "at_revision",
+        "delete_records",
+        "list_records",
+        "read_records",
+        "write_records",
+    ),
+    "configuration": ("Configuration", "StoreSettings", "SupportSettings", "WebServerSettings", "read_configuration"),
+    "connection": ("AlreadyConnectedError", "Connection", "NotConnectedError"),
+    "definition": (
+        "Definition",
+        "RackDefinition",
+        "RegionDefinition",
+        "ZoneDefinition",
+        "parse_definition",
+        "read_definition",
+    ),
+    "export": ("Export", "exported", "write_export"),
+    "go_inventory": (
+        "GO_VIEWS",
+        "GoPlace",
+        "GoRecord",
+        "UnsoundPair",
+        "folded",
+        "go_inventory_records",
+        "unsound_pairs",
+    ),
+    "import_plan": ("ImportChange", "ImportPlan", "InventoryPlace", "StoredRecord", "plan_import"),
+    "indexed": ("CloudChamberIndexed", "begin_indexes", "layout_in_use"),
+    "inventory": (
+        "ExtraDevices",
+        "InventoryKey",
+        "InventoryRecord",
+        "MultiplicityError",
+        "RackIds",
+        "inventory_records",
+    ),
+    "layout": ("CloudChamber", "CloudChamberGo", "LayoutSide"),
+    "layout_keys": (
+        "BladeKey",
+        "DeviceKey",
+        "GoBladeKey",
+        "GoDeviceKey",
+        "GoRackKey",
+        "GoRegionKey",
+        "GoZoneKey",
+        "InstanceKey",
+        "PartActualKey",
+        "TargetBlade",
+    ),
+    "migrating": ("MigrationOutcome", "NotRepresentableError", "migrate", "plan_of_migration"),
+    "migration": ("Leftover", "Migration", "MigrationOptions", "planned_migration"),
+    "namespace_store": ("DeletePolicy", "InUseError", "PartsExistError"),
+    "namespaces": (
+        "NamespaceInstance",
+        "check_production_key",
+        "instance_timestamp",
+        "instances_of_tests",
+        "namespace_of",
+        "pre_clean",
+        "purge_production",
+        "purge_tests",
+        "range_of_tests",
+        "timestamp_of_this_process",
+    ),
+    "placement": ("BladeLoad", "NotPlacedError", "blade_load", "on_chosen_blade"),
+    "reconciling": ("ImportOutcome", "planned_import", "reconcile"),
+    "records": (
+        "Accelerator",
+        "AcceleratorV100",
+        "ActualCondition",
+        "Affinity",
+        "Blade",
+        "BladeDetails",
+        "BladeGuard",
+        "BootInfo",
+        "BootSource",
+        "Capacity",
+        "Condition",
+        "DeviceDetails",
+        "Hardware",
+        "HardwareType",
+        "Instance",
+        "InstanceActual",
+        "InstanceTarget",
+        "PartActual",
+        "Pdu",
+        "Port",
+        "Rack",
+        "RackDetails",
+        "Region",
+        "RegionDetails",
+        "RequiredCapacity",
+        "Rights",
+        "State",
+        "Tor",
+        "User",
+        "Volume",
+        "VolumeAttribute",
+        "Workload",
+        "Zone",
+        "ZoneDetails",
+    ),
+    "sidecar": ("MigrationSidecar", "RackName", "SidecarEntry", "read_sidecar", "write_sidecar"),
+    "validation": ("definition_problems", "validated"),
+    "watches": ("AlreadyClosedError", "RecordEvent", "RecordWatch"),
+    "workloads": (
+        "InstanceDifference",
+        "InstanceStates",
+        "Orphan",
+        "OrphanKind",
+        "WrittenTarget",
+        "create_instance",
+        "delete_instance",
+        "differences_of",
+        "find_orphans",
+        "insert_target",
+        "list_instances",
+        "read_instance",
+        "write_description",
+        "write_target",
+    ),
+}
+"""Imported when a name is first used. Why: most commands need a few of them."""
+
+if not TYPE_CHECKING:  # Why: type checkers would take every misspelt name for one that this function knows.
+    __getattr__ = lazy_names(__name__, _MODULES)

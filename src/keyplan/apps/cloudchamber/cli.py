@@ -1,4 +1,4 @@
-"""The commands of `keyplan cloudchamber`. They read arguments and print; what is done, reconcile.py does."""
+"""The commands of `keyplan cloudchamber`. They read arguments and print; what is done, reconciling.py does."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +30,7 @@ from keyplan.apps.cloudchamber.namespaces_cli import (
     show_settings,
     watch,
 )
-from keyplan.apps.cloudchamber.reconcile import ImportOutcome, planned_import, reconcile
+from keyplan.apps.cloudchamber.reconciling import ImportOutcome, planned_import, reconcile
 from keyplan.apps.cloudchamber.validation import validated
 from keyplan.apps.cloudchamber.workloads import find_orphans
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar, store_of_option

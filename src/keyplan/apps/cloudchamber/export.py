@@ -19,7 +19,7 @@ from keyplan.apps.cloudchamber.inventory import ExtraDevices, InventoryKey, Rack
 from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, LayoutSide
 from keyplan.apps.cloudchamber.layout_keys import GoRackKey, GoRegionKey, GoZoneKey
 from keyplan.apps.cloudchamber.rack_names import RackNames
-from keyplan.apps.cloudchamber.reconcile import DOCUMENT_SHAPE, GO_SHAPE, stored_inventory
+from keyplan.apps.cloudchamber.reconciling import DOCUMENT_SHAPE, GO_SHAPE, stored_inventory
 from keyplan.apps.cloudchamber.records import Rack, RegionDetails, ZoneDetails
 from keyplan.apps.cloudchamber.sidecar import RackName
 from keyplan.apps.cloudchamber.validation import validated

@@ -1,6 +1,6 @@
 """The records of a definition under the Go program's keys: each with its list key, which keeps the case of the name (2.2).
 
-Pure; `reconcile.py` brings a store there. `unsound_pairs` says where a store's records and list keys do not agree.
+Pure; `reconciling.py` brings a store there. `unsound_pairs` says where a store's records and list keys do not agree.
 """
 
 from collections.abc import Iterator, Mapping

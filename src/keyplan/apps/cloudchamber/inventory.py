@@ -1,6 +1,6 @@
 """The records that a definition asks for, under the keys of the document's layout: R6 (one PDU and TOR), R7 (no zones).
 
-Pure; `reconcile.py` brings a store there.
+Pure; `reconciling.py` brings a store there.
 """
 
 from collections import Counter

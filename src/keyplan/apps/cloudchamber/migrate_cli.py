@@ -10,7 +10,7 @@ from keyplan.apps.cloudchamber.go_inventory import GO_VIEW, GO_VIEWS, unsound_pa
 from keyplan.apps.cloudchamber.import_report import counted
 from keyplan.apps.cloudchamber.inventory import ExtraDevices, RackIds
 from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, LayoutSide
-from keyplan.apps.cloudchamber.migrate import MigrationOutcome, migrate, plan_of_migration
+from keyplan.apps.cloudchamber.migrating import MigrationOutcome, migrate, plan_of_migration
 from keyplan.apps.cloudchamber.migration import Leftover, Migration, MigrationOptions
 from keyplan.apps.cloudchamber.namespaces_cli import NamespaceOption, namespace_of_option
 from keyplan.apps.cloudchamber.sidecar import read_sidecar

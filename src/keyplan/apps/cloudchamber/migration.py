@@ -2,7 +2,7 @@
 
 Values are carried as they are stored, byte for byte: both layouts spell records alike. What the other layout has no place for
 is a `Leftover`; nothing is dropped but list keys, which the way back makes again. `planned_migration` proves that by going
-back: what does not come back as it was is left over as well. migrate.py reads and writes stores.
+back: what does not come back as it was is left over as well. migrating.py reads and writes stores.
 """
 
 from abc import ABC, abstractmethod

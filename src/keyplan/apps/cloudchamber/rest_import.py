@@ -14,7 +14,7 @@ from keyplan.apps.cloudchamber.imports import ApprovedPlan, PlanChangedError, pl
 from keyplan.apps.cloudchamber.inventory import ExtraDevices, RackIds
 from keyplan.apps.cloudchamber.layout import CloudChamberGo, LayoutSide
 from keyplan.apps.cloudchamber.namespace_store import InUseError
-from keyplan.apps.cloudchamber.reconcile import ImportOutcome, planned_import, reconcile
+from keyplan.apps.cloudchamber.reconciling import ImportOutcome, planned_import, reconcile
 from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, quoted
 from keyplan.apps.cloudchamber.rest_routes import Resource, Who, rest
 from keyplan.apps.cloudchamber.rest_words import one_of
