@@ -18,7 +18,7 @@ from keyplan.apps.patroni.cli_options_cells import (
 from keyplan.apps.patroni.logs import LOGGER, set_up_logging
 from keyplan.apps.patroni.node_users import InstanceUsers
 from keyplan.apps.patroni.up import Everything, UpSettings
-from keyplan.cli import JsonOption, print_json, print_text, spread
+from keyplan.cli import JsonOption, print_hint, print_json, print_text, spread
 from keyplan.errors import InvalidInputError
 from keyplan.signals import told_by_signals
 
@@ -77,7 +77,7 @@ def up(
     """Start a store, the broker, cells and a router on this machine; Ctrl-C ends them all, and their data stay.
 
     When it answers, a line says where, and where the broker's password is. Started again with the same folder it goes on with
-    what is there, processes too where it was killed.
+    what is there, processes too where it was killed. A second Ctrl-C kills PostgreSQL.
     """
     set_up_logging(nodes.log_level)
     _require_two_parts(listen, gateway, setting)
@@ -101,17 +101,30 @@ def up(
         broker_options=_broker_options(setting or (), authority, nodes),
         gateway_options=_settings_for(setting, is_broker=False),
     )
-    stop = Event()
+    _run(settings, as_json=as_json)
+
+
+def _run(settings: UpSettings, *, as_json: bool) -> None:
+    """Run everything until a signal comes. Raises KeyboardInterrupt for one before all answer, EngineUnavailableError."""
+    stop, is_ready = Event(), False
     with told_by_signals(stop, logger=LOGGER) as impatient:
         everything = Everything(settings)
         try:
             everything.start(stop)
             if not stop.is_set():
+                is_ready = True
                 _announce(everything, as_json=as_json)
                 everything.watch(stop)
         finally:
-            everything.stop(impatient)
+            killed = everything.stop(impatient)
             everything.close()
+    if killed:
+        names = ", ".join(killed)
+        print_hint(f"{names} did not end and were killed; what they ran may run on, and the same command finds it")
+    else:
+        print_hint(f"everything has ended; the data stay in {settings.folder}, and the same command goes on with them")
+    if not is_ready:
+        raise KeyboardInterrupt
 
 
 def _announce(everything: Everything, *, as_json: bool) -> None:

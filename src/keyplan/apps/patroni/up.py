@@ -12,6 +12,7 @@ The access file names the broker's user alone, until its owner adds others: each
 """
 
 import fcntl
+import math
 import os
 import signal
 import sys
@@ -50,6 +51,9 @@ __all__ = ["Everything", "UpSettings"]
 
 _START_SECONDS_MAX: Final = 60.0
 _STOP_SECONDS_MAX: Final = 60.0
+_IMPATIENT_SECONDS_MAX: Final = 15.0
+"""Why longer than a cell's own 10 for what its tasks have begun: whoever kills it leaves its nodes."""
+_TELL_AGAIN_SECONDS: Final = 10.0
 _RESTART_SECONDS: Final = 1.0
 _ASK_SECONDS_MAX: Final = 2.0
 _PORTS_OF_A_CELL: Final = 200
@@ -336,24 +340,38 @@ class Everything:
             for part in (*self._servers.values(), *self._cells, self._router):
                 part.keep()
 
-    def stop(self, impatient: Event) -> None:
+    def stop(self, impatient: Event) -> list[str]:
         """End everything, by process id: the router, then cells with their nodes, then the servers. Data stay.
 
         Why this order: nobody is led to what ends, and nodes give up their leader keys while there is a store to do it in.
+        Whoever is `impatient` has nodes killed. Returns the parts that did not end and were killed: what they ran may run on.
         """
+        killed: list[str] = []
         for group in ([self._router], self._cells, [*self._servers.values()]):
             for part in group:
                 part.process.send(signal.SIGTERM)
-            self._await_end(group, impatient)
+            # Why the others again: what just begins may lose a signal in an import; a cell would kill its nodes.
+            self._await_end(group, impatient, may_be_told_again=group is not self._cells)
+            killed += [part.name for part in group if part.process.is_alive]
             for part in group:
                 part.process.send(signal.SIGKILL)
                 part.process.forget()
+        return killed
 
-    def _await_end(self, parts: Sequence[_Part], impatient: Event) -> None:
-        deadline = self._clock.monotonic() + _STOP_SECONDS_MAX
-        while any(part.process.is_alive for part in parts) and self._clock.monotonic() < deadline:
-            if impatient.wait(0.1):
-                return
+    def _await_end(self, parts: Sequence[_Part], impatient: Event, *, may_be_told_again: bool) -> None:
+        begun = self._clock.monotonic()
+        deadline, tell_at = begun + _STOP_SECONDS_MAX, begun + _TELL_AGAIN_SECONDS if may_be_told_again else math.inf
+        is_hurried = False
+        while any(part.process.is_alive for part in parts) and (now := self._clock.monotonic()) < deadline:
+            if impatient.is_set() and not is_hurried:
+                # Why told, and not killed: who kills a cell or a router leaves the nodes or the HAProxy that it would end.
+                deadline, tell_at, is_hurried = now + _IMPATIENT_SECONDS_MAX, now, True
+            if now >= tell_at:
+                # Why again and again: two signals at one moment may come as one.
+                tell_at = now + 1.0
+                for part in parts:
+                    part.process.send(signal.SIGTERM)
+            Event().wait(0.1)
 
     def _are_answering(self) -> bool:
         return all(self._is_answering(listen, part) for listen, part in self._servers.items())
