@@ -101,6 +101,7 @@ def test_coffeas_events_read_what_a_processor_computes_with(
 ) -> None:
     package = coffea()
     hepnos.load_root(dataset, nano(tmp_path / "nano.root"))
+    reads.keys.clear()
     events = hepnos.to_nano_events(dataset.events(), metadata={"dataset": "dimuon"})
     assert reads.keys == []
     assert events.metadata["dataset"] == "dimuon"
