@@ -82,13 +82,13 @@ READS: dict[str, Callable[[hepnos.DataSet], object]] = {
 }
 
 
-def raw(store: hepnos.DataStore) -> list[object]:
+def raw(store: hepnos.DataStore) -> list[tuple[Kind, int, bytes, bytes]]:
     """Every key and value, wherever they are, but what databases keep of those that were deleted."""
-    found: list[object] = []
+    found: list[tuple[Kind, int, bytes, bytes]] = []
     for kind, database in store.databases:
         with store.databases.snapshot(kind, database) as snapshot:
             pairs = snapshot.pairs(ALL_KEYS)
-            found += [(kind, database, *pair) for pair in pairs if not pair[0].startswith(OWN_PREFIX)]
+            found += [(kind, database, pair[0], pair[1]) for pair in pairs if not pair[0].startswith(OWN_PREFIX)]
     return found
 
 

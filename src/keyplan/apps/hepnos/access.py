@@ -4,23 +4,31 @@ OpenStore is this with batches, prefetchers and queues; handles hold that. DataS
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import Any, Final, Protocol
 from uuid import UUID
 
 from keyplan.apps.hepnos.databases import Databases
+from keyplan.apps.hepnos.errors import DeletedError
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.product_id import ProductID
 from keyplan.apps.hepnos.types import product_type, type_named
 from keyplan.engine import Commit, DeleteRange, KeyRange
 from keyplan.errors import EngineLimitError
+from keyplan.ring import RingEngine
 from keyplan.store import Backoff
 
 __all__ = ["ProductSource", "StoreAccess", "Writer"]
 
 _BELOW: Final = {Kind.RUN: (Kind.EVENT, Kind.SUBRUN), Kind.SUBRUN: (Kind.EVENT,), Kind.EVENT: ()}
 """What a container holds besides products; what is held is removed first."""
+
+
+_REMOVED_AT_ONCE: Final = 50_000
+"""Keys that a commit removes. Why: etcd and PostgreSQL take half a second for them, and 10 seconds end a call; nobody writes on
+LMDB meanwhile."""
 
 
 class Writer(Protocol):
@@ -89,6 +97,25 @@ class StoreAccess:
             self._remove_range(kind, KeyRange.of_prefix(uuid.bytes))
 
     def _remove_range(self, kind: Kind, key_range: KeyRange) -> None:
+        """Remove a range of all databases of a kind, of each in commits of a bounded size.
+
+        The last one has the whole range: with it whoever writes in a data set that is deleted is told, and what was written
+        before it is gone.
+        """
         ring = self.databases.rings[kind]
         for number in range(len(ring.databases)):
+            rest = key_range
+            while (part := self._first_part(ring, number, rest)) is not None:
+                ring.commit_in(number, Commit((), (DeleteRange(part),), ""))
+                rest = KeyRange(part.end or b"", key_range.end)
             ring.commit_in(number, Commit((), (DeleteRange(key_range),), ""))
+
+    @staticmethod
+    def _first_part(ring: RingEngine, number: int, rest: KeyRange) -> KeyRange | None:
+        """Return the range of the first keys, as many as go into one commit; None when there are no more than that."""
+        # Why suppressed: of a data set whose deletion was interrupted here nothing is left, and that is told.
+        with suppress(DeletedError), ring.open_snapshot(number) as snapshot:
+            keys = list(snapshot.keys(rest, limit=_REMOVED_AT_ONCE + 1))
+            if len(keys) > _REMOVED_AT_ONCE:
+                return KeyRange(keys[0], keys[_REMOVED_AT_ONCE])
+        return None

@@ -162,8 +162,10 @@ class DataSet(DataSetRef):
     def delete(self) -> None:
         """Remove it with all that it holds: products, events, subruns, runs, the data sets in it.
 
-        From its beginning on nobody makes anything in it, whatever handle of it they have. One that was interrupted is gone on
-        with by deleting it again, or by `keyplan hepnos sweep`. One that was made again by somebody else is another, and stays.
+        From its beginning on nobody makes a data set in it, and from its end on nobody anything, whatever handle of it they
+        have. Much is removed by many commits, so that others write meanwhile, and readers may find a part of it. One that was
+        interrupted is gone on with by deleting it again, or by `keyplan hepnos sweep`. One that was made again by somebody else
+        is another, and stays.
         """
         self._is_known = False
         _remove(self)

@@ -91,7 +91,10 @@ class Numbered(Container):
     prev = previous
 
     def delete(self) -> None:
-        """Remove it with all that it holds, products first. One that is not there is no error."""
+        """Remove it with all that it holds, products first. One that is not there is no error.
+
+        Much is removed by many commits: where it is interrupted, it goes on when it is deleted again.
+        """
         self.datastore.remove_container(self.kind, self.raw_key)
 
     def __eq__(self, other: object) -> bool:
