@@ -6,6 +6,7 @@ import pytest
 
 from keyplan.apps import hepnos
 from keyplan.engine import Commit, Engine, WrappedEngine
+from keyplan.errors import EngineUnavailableError, InvalidInputError
 
 
 @pytest.mark.leaves("no-container")
@@ -45,3 +46,28 @@ def test_an_atomic_batch_that_is_overtaken_looks_again(dataset: hepnos.DataSet) 
         run.store("a", b"mine", type=bytes, mode="new", into=batch)
     ring.databases = whole
     assert run.load("a", bytes) == b"theirs"
+
+
+def test_what_was_not_written_waits_still_and_is_written_by_the_next_flush(store: hepnos.DataStore) -> None:
+    event = store.root.ensure("kept").create_run(1).create_subrun(1).create_event(1)
+    batch = store.batch(atomic=True)
+    event.store("a", b"new", type=bytes, mode="new", into=batch)
+    event.store("a", b"over", type=bytes, into=batch)
+    for _ in range(2):
+        with pytest.raises(InvalidInputError, match="two modes"):
+            batch.flush()
+    batch.discard()
+    event.store("a", b"later", type=bytes, into=batch)
+    ring = store.databases.rings[hepnos.Kind.PRODUCT]
+    commit_in = ring.commit_in
+
+    def fail(*_arguments: object) -> None:
+        raise EngineUnavailableError(engine="test", problem="it is away")
+
+    ring.commit_in = fail  # type: ignore[method-assign,assignment]
+    with pytest.raises(EngineUnavailableError):
+        batch.flush()
+    assert batch.pending == 1
+    ring.commit_in = commit_in  # type: ignore[method-assign]
+    batch.flush()
+    assert (batch.pending, event.load("a", bytes), batch.statistics.keys) == (0, b"later", 1)

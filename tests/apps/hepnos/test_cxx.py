@@ -8,9 +8,10 @@ import pytest
 
 from keyplan.apps import hepnos
 from keyplan.apps.hepnos.databases import Databases
+from keyplan.apps.hepnos.dataset_ref import DELETING
 from keyplan.apps.hepnos.keys import dataset_key
 from keyplan.engine import Commit, Engine, MemoryEngine, Put, WrappedEngine
-from keyplan.errors import AlreadyExistsError, EngineError, InvalidInputError
+from keyplan.errors import AlreadyExistsError, CorruptionError, EngineError, InvalidInputError
 from keyplan.layout import Kind as MeaningKind
 
 # hepnos.md 2.2: the program's own UUIDs of "aaa" and "aaa/bbb", a hash of their keys.
@@ -178,3 +179,28 @@ def test_large_objects_are_brought_over_a_few_at_a_time(
     cxx.migrate(store, progress=told.append)
     assert told[:2] == [1, 1]  # data sets have values of 16 bytes
     assert sum(told) == 9
+
+
+def test_a_data_set_that_is_deleted_at_this_moment_is_told_so(store: hepnos.DataStore) -> None:
+    cxx = of_one_data_set(AAA)
+    cxx.migrate(store)
+    store.write(hepnos.Kind.DATASET, dataset_key("aaa"), AAA + DELETING, "overwrite")
+    with pytest.raises(hepnos.DeletedError, match="at this moment"):
+        cxx.migrate(store)
+    store.write(hepnos.Kind.DATASET, dataset_key("aaa"), AAA, "overwrite")
+
+
+@pytest.mark.parametrize("value", [AAA + DELETING, AAA[:15], b""], ids=["marked", "short", "empty"])
+def test_a_data_set_whose_uuid_is_none_is_named_and_nothing_is_brought_over(
+    store: hepnos.DataStore, value: bytes
+) -> None:
+    with pytest.raises(CorruptionError, match="16 bytes") as told:
+        of_one_data_set(value).migrate(store)
+    assert told.value.facts["key"] == "aaa"
+    assert list(store.root.datasets) == []
+
+
+def of_one_data_set(value: bytes) -> hepnos.CxxStore:
+    engines = {kind: [MemoryEngine()] for kind in DATABASES}
+    engines["datasets"][0].commit(Commit((), (Put(b"\x01aaa", value),)))
+    return hepnos.CxxStore(engines)

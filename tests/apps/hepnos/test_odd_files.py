@@ -297,3 +297,59 @@ def test_a_column_of_hdf5_whose_type_numpy_does_not_know_is_left_out(dataset: he
         file["t/nowhere"] = h5py.SoftLink("/nowhere")
     (loaded,) = hepnos.load_hdf5(dataset, path)
     assert (loaded.products, loaded.skipped) == (3, ("when",))
+
+
+@pytest.mark.parametrize("column", ["evt", "run"])
+def test_numbers_of_hdf5_whose_type_numpy_does_not_know_are_refused_by_name(
+    dataset: hepnos.DataSet, tmp_path: Path, column: str
+) -> None:
+    path = tmp_path / "nd_r1_s1.h5"
+    with h5py.File(path, "w") as file:
+        file["t/x"] = np.arange(3.0)
+        for other in {"evt", "run"} - {column}:
+            file[f"t/{other}"] = np.arange(3)
+        h5py.h5d.create(file["t"].id, column.encode(), h5py.h5t.UNIX_D32LE, h5py.h5s.create_simple((3,)))
+    with pytest.raises(InvalidInputError, match="cannot be read") as refused:
+        hepnos.load_hdf5(dataset, path)
+    assert str(path) in str(refused.value.facts["source"])
+    assert dataset.events().count() == 0
+
+
+def test_a_field_of_parquet_is_what_its_place_says_where_names_hold_points(
+    dataset: hepnos.DataSet, tmp_path: Path
+) -> None:
+    """`a.b` is a field of its own, and the path of what stands in `a`; values may be missing in one of them."""
+    path = tmp_path / "t.parquet"
+    inner = pa.array([{"b": 1.0, "c": [{"d": 1}]}, {"b": None, "c": []}])
+    pq.write_table(pa.table({**EVENTS, "a": inner, "a.b": [1.0, 2.0], "last": [None, 5]}), path)
+    hepnos.load_parquet(dataset, path)
+    found = hepnos.to_awkward(dataset)["t"].to_list()
+    assert [rows[0]["a"]["b"] for rows in found] == [1.0, None]
+    assert [rows[0]["a.b"] for rows in found] == [1.0, 2.0]
+    assert [rows[0]["last"] for rows in found] == [None, 5]
+
+
+class Point(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
+    """A type of an application's own, stored as two columns."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.struct([("x", pa.float64()), ("y", pa.float64())]), "tests.point")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _storage: Any, _serialized: bytes) -> "Point":
+        return cls()
+
+
+def test_what_stands_behind_a_type_of_an_application_is_its_own(dataset: hepnos.DataSet, tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    points = pa.ExtensionArray.from_storage(Point(), pa.array([{"x": 1.0, "y": 2.0}] * 2, Point().storage_type))
+    pa.register_extension_type(Point())
+    try:
+        pq.write_table(pa.table({**EVENTS, "at": points, "last": [None, 5]}), path)
+        hepnos.load_parquet(dataset, path, exclude=["at"])
+    finally:
+        pa.unregister_extension_type("tests.point")
+    assert [rows[0]["last"] for rows in hepnos.to_awkward(dataset)["t"].to_list()] == [None, 5]

@@ -22,6 +22,7 @@ from keyplan.apps import hepnos
 from keyplan.apps.hepnos.pieces import Done, Piece
 from keyplan.apps.hepnos.ranks import through_ranks
 from keyplan.errors import EngineError, InvalidInputError, KeyplanError, StoppedError
+from tests.apps.hepnos.conftest import Opened
 
 _RANKS = 3
 _EVENTS = 1_000
@@ -240,3 +241,32 @@ def test_no_more_pieces_are_handed_out_when_a_rank_has_failed() -> None:
 
     assert [type(told) for told in seen_by_threads(fails, listed)] == [EngineError] * 3
     assert len(handed_out) < len(_PIECES)
+
+
+def test_all_ranks_are_told_when_what_one_has_cannot_be_joined(open_store: Opened) -> None:
+    """Also while the error is kept, as a debugger and a log of it do."""
+    store = open_store()
+    dataset = store.root.ensure("joined")
+    dataset.create_items([1] * 300, [1] * 300, range(300))
+    kept: list[BaseException] = []
+    group = Group(3)
+
+    def reduced(rank: int) -> Any:
+        def join(first: int, second: int) -> int:
+            return first + second if rank != 1 else first // 0
+
+        processor = hepnos.ParallelProcessor(store, comm=ThreadRank(group, rank), piece_events=10)
+        try:
+            return processor.reduce(dataset, worked_on, join, 0)
+        except (StoppedError, ZeroDivisionError) as error:
+            kept.append(error)
+            return error
+
+    with ThreadPoolExecutor(3) as executor:
+        told = list(executor.map(reduced, range(3)))
+    assert [type(error) for error in told] == [StoppedError, ZeroDivisionError, StoppedError]
+
+
+def worked_on(event: hepnos.Event) -> int:
+    sleep(0.001)  # Why: as above.
+    return event.number

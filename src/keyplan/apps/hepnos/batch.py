@@ -1,7 +1,7 @@
 """Write batches: keys are gathered for each database, and written together in key order, at once or by an executor."""
 
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, wait
 from functools import partial
 from threading import BoundedSemaphore, Lock
 from types import TracebackType
@@ -92,7 +92,10 @@ class WriteBatch:
             self._flush_share(place)
 
     def flush(self) -> None:
-        """Write what waits. Raises BatchError with the keys that failed; the others are written all the same."""
+        """Write what waits. Raises BatchError with the keys that failed; the others are written all the same.
+
+        Of an `atomic` batch all waits still when it fails, and may be flushed once more.
+        """
         if self._is_atomic:
             self._commit()
             return
@@ -130,10 +133,9 @@ class WriteBatch:
         )
 
     def _commit(self) -> None:
-        shares, self._shares = self._shares, {}
+        shares = self._shares
         places = {(kind, database) for kind, database, _ in shares}
         if len(places) > 1:
-            self._shares = shares
             first = [next(iter(share)).hex() for share in shares.values()]
             named = sorted(f"{kind.value}.{database}" for kind, database in places)
             raise SplitCommitError(databases=named, raw_keys=first)
@@ -145,6 +147,8 @@ class WriteBatch:
                 raise InvalidInputError(source="batch", problem=problem)
             Backoff().until_committed(partial(self._commit_to, kind, database, by_mode))
             self._count(keys, [value for share in by_mode.values() for value in share.values()])
+        # Why not before: whoever flushes once more after a failure would be told that all is written.
+        self._shares = {}
 
     def _commit_to(self, kind: Kind, database: int, by_mode: Mapping[str, Mapping[bytes, bytes]]) -> None:
         """Commit to one database, guarded by what was looked up there. Raises CommitConflictError."""
@@ -228,7 +232,7 @@ class AsyncEngine:
         future.add_done_callback(lambda done: self._finished(done, keys))
 
     def _finished(self, future: "Future[int]", keys: Sequence[bytes]) -> None:
-        error = future.exception()
+        error = CancelledError() if future.cancelled() else future.exception()
         with self._lock:
             self._waiting.discard(future)
             if error is not None:
@@ -245,7 +249,7 @@ class AsyncEngine:
                 future = next(iter(self._waiting), None)
             if future is None:
                 return
-            future.exception()
+            wait([future])
 
     def close(self) -> None:
         """Wait, and end the threads. Closing twice is harmless."""

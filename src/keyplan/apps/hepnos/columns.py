@@ -36,7 +36,10 @@ def checked_column(name: str, numbers: Any) -> npt.NDArray[np.uint64]:
     # Why: to numpy what is masked has a number all the same.
     if np.ma.is_masked(numbers):
         raise InvalidNumberError(field=name, problem="a number is missing in some rows")
-    column = _array(numbers)
+    try:
+        column = _array(numbers)
+    except ValueError as error:  # Why: what awkward and numpy raise for values that are missing, and lists in lists.
+        raise InvalidNumberError(field=name, problem="a column has one number for each row") from error
     if column.ndim != 1:
         raise InvalidNumberError(field=name, problem=f"a column has one dimension, not {column.ndim}")
     if not column.size:

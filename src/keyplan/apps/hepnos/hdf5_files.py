@@ -39,8 +39,8 @@ __all__ = ["load_hdf5"]
 
 _RUN: Final = re.compile(r"_r(\d+)")
 _SUBRUN: Final = re.compile(r"_s(\d+)")
-_DAMAGE: Final = (OSError, RuntimeError, KeyError, ValueError)
-"""What h5py raises for a file whose parts cannot be read."""
+_DAMAGE: Final = (OSError, RuntimeError, KeyError, ValueError, TypeError)
+"""What h5py raises for a file whose parts cannot be read; TypeError, where a column has a type that numpy does not know."""
 _REPLACED: Final = str.maketrans("/. ", "___")
 
 

@@ -101,8 +101,8 @@ class ParallelProcessor:
         own = Processed(events, pieces, by_worker)
         return own if self._comm is None else _of_all(self._comm.allgather(own))
 
-    def map(self, dataset: DataSet, function: Callable[..., Any]) -> Iterator[Any]:
-        """Yield what the function returns, of each event or, vectorised, of each batch, as it comes."""
+    def map(self, dataset: DataSet, function: Callable[..., Any]) -> Generator[Any, None, None]:
+        """Yield what the function returns, of each event or, vectorised, of each batch, as it comes. Closed, workers stop."""
         for done in self._run(dataset, function, keeps_results=True):
             yield from done.results
 
@@ -110,11 +110,12 @@ class ParallelProcessor:
         self, dataset: DataSet, function: Callable[..., Any], join: Callable[[Any, Any], Any], start: Any
     ) -> Any:
         """Join what the function returns, two at a time, beginning with `start`; with `comm`, then what the ranks joined."""
-        found = self.map(dataset, function)
-        if self._comm is not None:
+        # Why closed: an error of `join` holds this frame, and so what it iterates, and other ranks wait for its end.
+        with closing(self.map(dataset, function)) as found:
+            if self._comm is None:
+                return reduce(join, found, start)
             own = [reduce(join, found, first) for first in islice(found, 1)]
-            found = chain.from_iterable(self._comm.allgather(own))
-        return reduce(join, found, start)
+        return reduce(join, chain.from_iterable(self._comm.allgather(own)), start)
 
     # ---- handing out ---------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ Row groups are read one at a time. `entries.py` says what becomes of columns; wh
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from os import PathLike, fspath
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
@@ -99,7 +100,7 @@ class _File(Source):
         self.entry_bytes = sum(group.total_byte_size for group in groups) // max(1, self.entries)
         self._starts = np.cumsum([0, *(group.num_rows for group in groups)])
         self._last: tuple[int, Any] | None = None
-        leaves = _leaves(known, groups)
+        leaves = _leaves(name, schema, groups)
         self._rows = {field: row for field in chosen if (row := noted_row(schema.field(field))) is not None}
         types = {
             field: ListType(self._rows[field])
@@ -188,17 +189,27 @@ def _paths_below(steps: tuple[str, ...], kind: Any) -> Iterator[tuple[str, tuple
             yield from _paths_below((*steps, field.name), field.type)
 
 
-def _leaves(known: Sequence[str], groups: Sequence[Any]) -> dict[str, list[Any]]:
-    """Return what the file says of the columns that each field is stored as, in every row group."""
-    found: dict[str, list[Any]] = {field: [] for field in known}
-    for group in groups:
-        for number in range(group.num_columns):
-            leaf = group.column(number)
-            steps = leaf.path_in_schema.split(".")
-            # Why the longest: names of fields may hold points. Why no search: a file has thousands, in hundreds of groups.
-            paths = (".".join(steps[:size]) for size in range(len(steps), 0, -1))
-            found[next(path for path in paths if path in found)].append(leaf)
-    return found
+def _leaves(name: str, schema: Any, groups: Sequence[Any]) -> dict[str, list[Any]]:
+    """Return what the file says of the columns that each field is stored as, in every row group.
+
+    Why by their number: they stand in the order of the fields, and a path says little where names of fields hold points.
+    """
+    ends = np.cumsum([0, *(_leaf_count(field.type) for field in schema)]).tolist()
+    if any(group.num_columns != ends[-1] for group in groups):
+        raise InvalidInputError(
+            source=name, problem=f"its fields are {ends[-1]} columns, and its row groups have others"
+        )
+    return {
+        field: [group.column(number) for group in groups for number in range(begin, end)]
+        for field, (begin, end) in zip(schema.names, pairwise(ends), strict=True)
+    }
+
+
+def _leaf_count(kind: Any) -> int:
+    """Return as how many columns a type is stored."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _leaf_count(kind.storage_type)
+    return sum(_leaf_count(kind.field(at).type) for at in range(kind.num_fields)) if kind.num_fields else 1
 
 
 def _has_no_nulls(leaf: Any) -> bool:
