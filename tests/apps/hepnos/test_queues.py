@@ -2,12 +2,14 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from random import Random
 from subprocess import PIPE, Popen
 from threading import Event, Thread
+from time import sleep
 from typing import Any
 
 import pytest
@@ -19,10 +21,11 @@ from keyplan.apps.hepnos.queues import StoredQueues
 from keyplan.apps.hepnos.remote_frames import transport_to
 from keyplan.apps.hepnos.remote_queues import RemoteQueues
 from keyplan.apps.hepnos.types import product_type
-from keyplan.engine import open_engine
+from keyplan.engine import Commit, WrappedEngine, open_engine
 from keyplan.errors import (
     AccessDeniedError,
     AlreadyExistsError,
+    CommitConflictError,
     CorruptionError,
     InvalidInputError,
 )
@@ -271,6 +274,37 @@ def test_a_queue_that_is_closed_gives_nothing_and_ends_who_waits(queues: hepnos.
     for act in (consumer.get, consumer.take, consumer.is_empty):
         with pytest.raises(InvalidInputError, match="open it again"):
             act()
+
+
+class Slow(WrappedEngine):
+    """An engine whose commits take a while, so that others come between what is read and what is written; lost races count."""
+
+    lost = 0
+
+    def commit(self, commit: Commit) -> int:
+        sleep(0.002)  # Why: so long a flush takes, and others come between.
+        try:
+            return self.inner.commit(commit)
+        except CommitConflictError:
+            self.lost += 1
+            raise
+
+
+def test_many_threads_at_one_queue_take_turns_and_race_for_nothing() -> None:
+    """Of those that race one may lose as often as a commit is tried, and is told that: 1,000 tasks had one that was."""
+    engine = Slow(open_engine("memory:"))
+    with Store(engine) as store:
+        queues = hepnos.Queues(StoredQueues(store, Store(open_engine("memory:"))))
+        queues.create("q", int)
+        producers = [queues.open("q", int, mode="producer") for _ in range(8)]
+        consumers = [queues.open("q", int) for _ in range(8)]
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda producer: [producer.put(1) for _ in range(10)], producers))
+            for producer in producers:
+                producer.close()
+            got = list(pool.map(lambda consumer: [item.acknowledge() for item in consumer], consumers))
+        assert sum(map(len, got)) == 80
+        assert engine.lost == 0
 
 
 def test_a_clock_that_is_set_back_keeps_no_item(held: hepnos.Queues, clock: FakeClock) -> None:

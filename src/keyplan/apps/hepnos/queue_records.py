@@ -19,6 +19,7 @@ repetition and the producer's end, adds no item again and makes nobody wait.
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from threading import Lock
 from types import TracebackType
 from typing import Annotated, Final, NamedTuple, Self
 
@@ -62,6 +63,8 @@ _PUT_OPERATIONS: Final = 12
 """How much a put writes and relies on beside its items, at most: the queue's state, the producer and its entry by deadline."""
 _PUT_KEY_BYTES: Final = 2_048
 """How many bytes each of the keys may have, at most."""
+
+_LOCKS: Final = 64
 
 _SWEPT_AT_ONCE: Final = 100
 """Records of forgotten producers that a take removes."""
@@ -192,6 +195,16 @@ class Taken(msgspec.Struct, frozen=True):
         return self.number >= 0
 
 
+class _Turns:
+    """Locks by queue. Why so few: a lock for each would stay for each that ever was."""
+
+    def __init__(self) -> None:
+        self._locks = [Lock() for _ in range(_LOCKS)]
+
+    def of(self, key: QueueKey) -> Lock:
+        return self._locks[hash(key) % _LOCKS]
+
+
 class QueueRecords:
     """The queues of one store, in bytes. Safe for use by several threads."""
 
@@ -199,6 +212,9 @@ class QueueRecords:
         self.store = store
         self._clock = clock
         self._layout = HEPnOSQueues(store)
+        # Why: those that take from a queue, or settle, want the same few records, and so do those that put. Of many threads at
+        # once, as a server has them, one would lose its race again and again, and be told so at last.
+        self._putting, self._taking = _Turns(), _Turns()
 
     def exists(self, key: QueueKey) -> bool:
         """Tell whether there is a queue."""
@@ -274,7 +290,8 @@ class QueueRecords:
             layout.states.update(key, msgspec.structs.replace(state, next_number=state.next_number + len(new)))
 
         for part in self._parts(items):
-            self._layout.run(partial(add, part, number))
+            with self._putting.of(key):
+                self._layout.run(partial(add, part, number))
             number += len(part)
 
     def _parts(self, items: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
@@ -299,7 +316,8 @@ class QueueRecords:
 
         The lease is counted from this call on. At most LEASE_SECONDS_MAX.
         """
-        return self._layout.run(partial(self._take, key, taker, lease_seconds))
+        with self._taking.of(key):
+            return self._layout.run(partial(self._take, key, taker, lease_seconds))
 
     def _take(self, key: QueueKey, taker: str, lease_seconds: float, layout: HEPnOSQueues) -> Taken:
         now = self._clock.wall()
@@ -341,7 +359,8 @@ class QueueRecords:
                 layout.items.insert(item_key, found.item)
             return True
 
-        return self._layout.run(settle)
+        with self._taking.of(key):
+            return self._layout.run(settle)
 
     def is_empty(self, key: QueueKey) -> bool:
         """Tell whether there is no item now that nobody has."""
