@@ -268,10 +268,36 @@ def long_lists_of_an_rntuple(folder: Path) -> Path:
     return path
 
 
+def repeated_lists_of_parquet(folder: Path) -> Path:
+    return repeated_of_parquet(folder, [np.zeros(1_000)] * 100)
+
+
+def repeated_texts_of_parquet(folder: Path) -> Path:
+    return repeated_of_parquet(folder, ["short"] * 50 + ["t" * 8_000] * 50)
+
+
+def repeated_categories_of_parquet(folder: Path) -> Path:
+    return repeated_of_parquet(folder, pa.array(["t" * 8_000] * 100).dictionary_encode())
+
+
+def repeated_of_parquet(folder: Path, values: Any) -> Path:
+    """Values that repeat take next to nothing in the file."""
+    path = folder / "events.parquet"
+    pq.write_table(pa.table({**dict.fromkeys(EVENTS, np.arange(100)), "x": values}), path, row_group_size=50)
+    assert path.stat().st_size < 30_000
+    return path
+
+
 @pytest.mark.parametrize(
     ("load", "make"),
-    [(hepnos.load_hdf5, long_lists_of_hdf5), (hepnos.load_root, long_lists_of_an_rntuple)],
-    ids=["hdf5", "rntuple"],
+    [
+        (hepnos.load_hdf5, long_lists_of_hdf5),
+        (hepnos.load_root, long_lists_of_an_rntuple),
+        (hepnos.load_parquet, repeated_lists_of_parquet),
+        (hepnos.load_parquet, repeated_texts_of_parquet),
+        (hepnos.load_parquet, repeated_categories_of_parquet),
+    ],
+    ids=["hdf5", "rntuple", "parquet", "texts", "categories"],
 )
 def test_lists_of_any_length_are_loaded_in_parts(
     dataset: hepnos.DataSet,
@@ -353,3 +379,30 @@ def test_what_stands_behind_a_type_of_an_application_is_its_own(dataset: hepnos.
     finally:
         pa.unregister_extension_type("tests.point")
     assert [rows[0]["last"] for rows in hepnos.to_awkward(dataset)["t"].to_list()] == [None, 5]
+
+
+@pytest.mark.parametrize("form", ["texts", "lists", "records"])
+def test_categories_of_several_row_groups_are_loaded_as_their_values(
+    dataset: hepnos.DataSet, tmp_path: Path, form: str
+) -> None:
+    categories: Any = pa.array(["a", "b", None, "c"]).dictionary_encode()
+    if form != "texts":
+        categories = pa.ListArray.from_arrays(pa.array([0, 1, 1, 2, 4]), categories)
+    if form == "records":
+        categories = pa.StructArray.from_arrays([categories, pa.array([1, 2, 3, 4])], ["names", "n"])
+    path = tmp_path / "t.parquet"
+    run = pa.array([7, 7, 7, 8]).dictionary_encode()
+    table = pa.table({"run": run, "subrun": [1] * 4, "event": [1, 2, 3, 4], "x": categories})
+    pq.write_table(table, path, row_group_size=2)
+    hepnos.load_parquet(dataset, path)
+    found = hepnos.to_awkward(dataset)
+    assert found["run"].to_list() == [7, 7, 7, 8]
+    name = "t" if form != "lists" else "x"
+    assert found[name].to_list() == expected_categories(form)
+
+
+def expected_categories(form: str) -> list[Any]:
+    lists = [["a"], [], ["b"], [None, "c"]]
+    if form == "texts":
+        return [[{"x": text}] for text in ("a", "b", None, "c")]
+    return lists if form == "lists" else [[{"x": {"names": names, "n": n}}] for n, names in enumerate(lists, 1)]

@@ -3,7 +3,7 @@
 Row groups are read one at a time. `entries.py` says what becomes of columns; what `export_parquet` wrote comes back as it was.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from os import PathLike, fspath
 from pathlib import PurePath
@@ -36,6 +36,9 @@ if TYPE_CHECKING:  # Why: for its type alone.
     from keyplan.apps.hepnos.datasets import DataSet
 
 __all__ = ["load_parquet"]
+
+_NUMBER_BYTES: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+"""Of what Parquet stores as numbers. All else are texts to it, of any length."""
 
 _DAMAGE: Final = (OSError, pa.ArrowException)
 """What pyarrow raises for a file whose parts cannot be read."""
@@ -97,7 +100,6 @@ class _File(Source):
         self.lacking = lacking_patterns(others, patterns, exclude)
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         self.entries = file.metadata.num_rows
-        self.entry_bytes = sum(group.total_byte_size for group in groups) // max(1, self.entries)
         self._starts = np.cumsum([0, *(group.num_rows for group in groups)])
         self._last: tuple[int, Any] | None = None
         leaves = _leaves(name, schema, groups)
@@ -119,11 +121,32 @@ class _File(Source):
 
         self._plan = plan_of(name, label, types, collection)
         self._fields = [field for field in chosen if field not in self._plan.skipped]
+        self.entry_bytes = self._bytes_of(leaves) // max(1, self.entries)
         self.skipped = self._plan.skipped
         self.tables = self._plan.tables
         self.has_lists = any(part.form != "singles" for part in self._plan.parts.values())
         noted = {field for field in self._rows if is_noted_single(schema.field(field))}
         self.singles = self._plan.singles | noted if self.has_lists else frozenset()
+
+    def _bytes_of(self, leaves: Mapping[str, Sequence[Any]]) -> int:
+        """Return about how many bytes the columns have once they are read, of texts by the row group that has most of them.
+
+        Why not what the file says: of values that repeat it has one, and where each stands in next to nothing.
+        """
+        own = [leaves[field] for field in self._fields]
+        numbers = sum(_bytes_of_numbers(leaf) for each in own for leaf in each)
+        groups = len(self._starts) - 1
+        texts = [each for each in own if any(_is_text(leaf) and leaf.has_dictionary_page for leaf in each)]
+        if not texts:
+            return numbers
+        sizes = [0] * groups
+        for each in texts:
+            for at, leaf in enumerate(each):
+                # Why so: leaves of a field stand group by group, as many in each.
+                sizes[at * groups // len(each)] += leaf.total_uncompressed_size
+        largest = int(np.argmax(sizes))
+        rows = max(1, int(self._starts[largest + 1] - self._starts[largest]))
+        return numbers + int(self._group(largest).nbytes) * self.entries // rows
 
     def numbers(self) -> tuple[Any, Any, Any]:
         return numbers_of(self._numbers, self.entries, self._number)
@@ -175,7 +198,8 @@ class _File(Source):
         if self._last is None or self._last[0] != number:
             self._last = None  # Why: so that there are never two in memory.
             with reading(self.name, _DAMAGE):
-                self._last = (number, self._file.read_row_group(number, columns=self._fields))
+                read = self._file.read_row_group(number, columns=self._fields)
+                self._last = (number, pa.table({field: _values_of(read.column(field)) for field in self._fields}))
         return self._last[1]
 
 
@@ -210,6 +234,34 @@ def _leaf_count(kind: Any) -> int:
     if isinstance(kind, pa.BaseExtensionType):
         return _leaf_count(kind.storage_type)
     return sum(_leaf_count(kind.field(at).type) for at in range(kind.num_fields)) if kind.num_fields else 1
+
+
+def _values_of(column: Any) -> Any:
+    """Return a column of values, where it has categories. Why: awkward joins none of several row groups."""
+    kind = _without_categories(column.type)
+    return column if kind.equals(column.type) else column.cast(kind)
+
+
+def _without_categories(kind: Any) -> Any:
+    """Return a type with the values of categories in their place."""
+    if pa.types.is_dictionary(kind):
+        return _without_categories(kind.value_type)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_categories(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_categories(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_without_categories(kind.value_type)))
+    return kind
+
+
+def _is_text(leaf: Any) -> bool:
+    return leaf.physical_type not in _NUMBER_BYTES
+
+
+def _bytes_of_numbers(leaf: Any) -> int:
+    """Return how many bytes a column of a row group has once it is read; of texts, those in the file."""
+    return max(int(leaf.total_uncompressed_size), int(leaf.num_values) * _NUMBER_BYTES.get(leaf.physical_type, 0))
 
 
 def _has_no_nulls(leaf: Any) -> bool:
