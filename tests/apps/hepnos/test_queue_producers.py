@@ -10,8 +10,8 @@ import pytest
 from keyplan.apps import hepnos
 from keyplan.apps.hepnos.queue_records import Place, QueueKey, QueueRecords
 from keyplan.apps.hepnos.queues import Blocking, StoredQueues
-from keyplan.engine import KeyRange, open_engine
-from keyplan.errors import CommitOutcomeUnknownError, EngineUnavailableError, InvalidInputError
+from keyplan.engine import Commit, KeyRange, Put, open_engine
+from keyplan.errors import CommitOutcomeUnknownError, CorruptionError, EngineUnavailableError, InvalidInputError
 from keyplan.store import Store
 from keyplan.testing.faults import FakeClock
 from tests.apps.hepnos.queue_stand import Cut, queue_of_three
@@ -214,3 +214,48 @@ def test_closing_waits_for_the_item_that_another_thread_puts(held: hepnos.Queues
     consumer = held.open("q", int)
     assert [consumer.get(0) for _ in range(4)] == [0, 1, 2, 7]
     assert consumer.get() is None  # and waits for nobody
+
+
+def damage(store: Store, part: bytes) -> None:
+    """Write what is no record in the place of the first of a kind."""
+    with store.engine.snapshot() as snapshot:
+        first = next(key for key in snapshot.keys(KeyRange(b"", None)) if part in key)
+    store.engine.commit(Commit((), (Put(first, b"no record"),)))
+
+
+def test_a_damaged_record_keeps_nobody_from_the_items_behind_it(clock: FakeClock) -> None:
+    """It may come back for nobody, and so is waited for by nobody."""
+    with Store(open_engine("memory:")) as store:
+        records, key = QueueRecords(store, clock), QueueKey("q", "int64")
+        records.create(key)
+        place = Place("p", records.enter(key, "p", 60.0), 60.0)
+        records.put(key, place, 1, [b"0", b"1", b"2", b"3"])
+        assert [records.take(key, taker, 60.0).item for taker in ("a", "b")] == [b"0", b"1"]
+        damage(store, b"queues/taken/")
+        store.engine.commit(Commit((), (Put(b"queues/items/q/int64/!", b"of no number"),)))
+        assert records.take(key, "c", 600.0).item == b"2"
+        damage(store, b"queues/items/q/int64/0")  # An item has any bytes: it is given as it is.
+        assert records.take(key, "d", 600.0).item == b"no record"
+        clock.advance(90)
+        assert records.take(key, "e", 600.0).item == b"1"
+        records.settle(key, 1, "e", is_done=True)
+        records.settle(key, 2, "c", is_done=True)
+        records.settle(key, 3, "d", is_done=True)
+        nothing = records.take(key, "f", 60.0)
+        assert (nothing.is_item, nothing.has_taken) == (False, False)
+        with pytest.raises(CorruptionError):
+            records.settle(key, 0, "a", is_done=True)
+
+
+def test_a_producer_whose_record_is_damaged_is_waited_for_as_long_as_it_said(clock: FakeClock) -> None:
+    with Store(open_engine("memory:")) as store:
+        records, key = QueueRecords(store, clock), QueueKey("q", "int64")
+        records.create(key)
+        records.enter(key, "p", 60.0)
+        damage(store, b"queues/producers/")
+        assert records.take(key, "t", 60.0).has_producers
+        clock.advance(90)
+        assert not records.take(key, "t", 60.0).has_producers
+        clock.advance(2 * 86_400)
+        records.enter(key, "z", 60.0)
+        assert records.take(key, "t", 60.0).has_producers

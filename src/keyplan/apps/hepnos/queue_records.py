@@ -21,16 +21,16 @@ from contextlib import suppress
 from functools import partial
 from threading import Lock
 from types import TracebackType
-from typing import Annotated, Final, NamedTuple, Self
+from typing import Annotated, Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from keyplan.apps.hepnos.errors import MissingError
 from keyplan.codec import Percent
 from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Delete, DeleteRange, Engine, KeyRange, KeyUnchanged, Mutation
-from keyplan.errors import AlreadyExistsError, HistoryCompactedError, InvalidInputError
+from keyplan.errors import AlreadyExistsError, CorruptionError, HistoryCompactedError, InvalidInputError
 from keyplan.jobs import CommitRoom
-from keyplan.layout import Layout, Table, Unique
+from keyplan.layout import Layout, Table, TableView, Unique, UniqueView, readable_rows
 from keyplan.store import Backoff, Store
 
 __all__ = [
@@ -46,6 +46,8 @@ __all__ = [
     "lease_checked",
     "missing",
 ]
+
+V = TypeVar("V")
 
 _NUMBER_DIGITS: Final = 20
 _MILLISECONDS: Final = 1_000
@@ -325,26 +327,29 @@ class QueueRecords:
         for item_key, own in layout.taken_by_taker.list(*key, taker, limit=1):
             layout.taken.update(item_key, given(own.item))
             return Taken(item_key.number, own.item)
-        first = next(iter(layout.taken_by_deadline.list(*key, limit=1)), None)
+        first = _first(layout.taken_by_deadline, key)
         if first is not None and _is_over(first[1].deadline, now):
             layout.taken.update(first[0], given(first[1].item))
             return Taken(first[0].number, first[1].item)
-        for item_key, item in layout.items.list(*key, limit=1):
-            layout.items.delete(item_key)
-            layout.taken.insert(item_key, given(item))
-            return Taken(item_key.number, item)
+        found = _first(layout.items, key)
+        if found is not None:
+            layout.items.delete(found[0])
+            layout.taken.insert(found[0], given(found[1]))
+            return Taken(found[0].number, found[1])
         has_producers = self._has_producers(key, now, layout)
         return Taken(state=layout.states.get(key), has_taken=first is not None, has_producers=has_producers)
 
     def _has_producers(self, key: QueueKey, now: float, layout: HEPnOSQueues) -> bool:
         """Tell whether a producer is waited for; remove the records of those that are forgotten."""
-        listed = partial(layout.producers_by_deadline.list, *key)
-        forgotten = listed(below=_milliseconds(now - _FORGOTTEN_SECONDS), limit=_SWEPT_AT_ONCE)
+        listed = layout.producers_by_deadline
+        forgotten = listed.rows(*key, below=_milliseconds(now - _FORGOTTEN_SECONDS), limit=_SWEPT_AT_ONCE)
         # Why those too: nobody is waited for so long, so that the clock was set back since.
-        too_late = listed(at_least=_latest(now) + 1, limit=_SWEPT_AT_ONCE)
-        for own, _ in [*forgotten, *too_late]:
+        too_late = listed.rows(*key, at_least=_latest(now) + 1, limit=_SWEPT_AT_ONCE)
+        for own, _ in readable_rows([*forgotten, *too_late], _pass_over):
             layout.producers.delete(own)
-        return next(listed(at_least=_milliseconds(now) + 1, below=_latest(now) + 1, limit=1), None) is not None
+        # Why keys: until when it is waited for the index says, also where its record is damaged.
+        waited_for = listed.keys(*key, at_least=_milliseconds(now) + 1, below=_latest(now) + 1, limit=1)
+        return next(waited_for, None) is not None
 
     def settle(self, key: QueueKey, number: int, taker: str, *, is_done: bool) -> bool:
         """Remove a taken item that is done, or give it back to its place. Return False when the taker has it no more."""
@@ -407,6 +412,21 @@ class QueueWatch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """There is nothing to end."""
+
+
+def _first(
+    view: TableView[ItemKey, V] | UniqueView[DeadlineKey, ItemKey, V], key: QueueKey
+) -> tuple[ItemKey, V] | None:
+    """Return the first of a queue's records that can be read. A damaged one stays, and keeps nobody from those behind it."""
+    try:
+        return next(iter(view.list(*key, limit=1)), None)
+    except CorruptionError:
+        # Why not at once: in a transaction all that is read is a premise, and this reads some behind the first.
+        return next(readable_rows(view.rows(*key), _pass_over), None)
+
+
+def _pass_over(_damaged: object) -> None:
+    """Do nothing: it stays where it is, and whoever asks for it by its key is told."""
 
 
 def _milliseconds(seconds: float) -> int:
