@@ -1,5 +1,7 @@
 """A leader that leads on in failsafe mode, without its leader key: its port leads there for as long as it says so."""
 
+import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,7 +9,8 @@ from typing import Any
 import pytest
 
 from keyplan import Secret
-from keyplan.apps.patroni import Broker, InstanceState, Member, MemberKey, RouterReport
+from keyplan.apps.patroni import Broker, InstanceState, Member, MemberKey, RouterReport, router_failsafe
+from keyplan.apps.patroni.catalog import NODES_MAX
 from keyplan.apps.patroni.clusters import clusters, role_of
 from keyplan.apps.patroni.diagnosis import FaultKind, diagnose
 from keyplan.apps.patroni.layout import OUTSIDE, NodeKey
@@ -25,6 +28,7 @@ SELF = b'"patroni": {"version": "4.1.5", "scope": "f1", "name": "n1"}'
 FAILSAFE = b'HTTP/1.0 200 OK\r\n\r\n{"role": "primary", "failsafe_mode_is_active": true, ' + SELF + b"}"
 UNNAMED = FAILSAFE.replace(b', "name": "n1"', b"")
 """As Patroni before 3.2 says it."""
+REPLICA = FAILSAFE.replace(b"primary", b"replica").replace(b"n1", b"n2")
 DEMOTED = b'HTTP/1.0 503 Service Unavailable\r\n\r\n{"role": "replica", "failsafe_mode_is_active": true, ' + SELF + b"}"
 
 
@@ -39,6 +43,13 @@ def member() -> Iterator[Answering]:
 def store() -> Iterator[Store]:
     with open_store("memory:") as opened:
         yield opened
+
+
+@pytest.fixture
+def replica() -> Iterator[Answering]:
+    found = Answering(FAILSAFE)
+    yield found
+    found.close()
 
 
 @pytest.fixture
@@ -84,11 +95,11 @@ def test_a_member_leads_on_where_it_takes_writes_in_failsafe_mode(
     assert is_failsafe_primary("f1", asked) is says
 
 
-def lead(store: Store, lease: Lease, api: str) -> Broker:
+def lead(store: Store, lease: Lease, *apis: str) -> Broker:
     broker = Broker(store)
     broker.allocations.put("f1", 33006)
     broker.replica_ports.put("f1", 34006)
-    for name, port, role in (("n1", 5001, "primary"), ("n2", 5002, "replica")):
+    for name, port, role, api in (("n1", 5001, "primary", apis[0]), ("n2", 5002, "replica", apis[-1])):
         conn_url = Secret(f"postgres://127.0.0.1:{port}/postgres")
         member = Member(role=role, state="running", conn_url=conn_url, api_url=f"http://{api}/patroni")
         broker.members.put(MemberKey("f1", name), member, lease=lease)
@@ -103,8 +114,8 @@ def lose_all(broker: Broker) -> None:
     broker.members.delete(MemberKey("f1", "n2"))
 
 
-def begin(store: Store, lease: Lease, member: Answering, **given: Any) -> tuple[Broker, Board, Router]:
-    broker, board = lead(store, lease, member.address), Board()
+def begin(store: Store, lease: Lease, *members: Answering, **given: Any) -> tuple[Broker, Board, Router]:
+    broker, board = lead(store, lease, *(member.address for member in members)), Board()
     router = Router(store, board, **given)
 
     def is_led() -> bool:
@@ -149,6 +160,27 @@ def test_a_leader_that_says_no_such_thing_is_left_at_once(store: Store, lease: L
     router.close()
 
 
+def test_who_could_not_be_asked_for_a_minute_is_asked_again_now_and_then(
+    store: Store, lease: Lease, member: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router_failsafe, "_ASKED_SECONDS", 0.0)
+    monkeypatch.setattr(router_failsafe, "_ASKED_AGAIN_SECONDS", 3.0)
+    broker, board, router = begin(store, lease, member)
+    member.pieces = ()
+    lose_all(broker)
+
+    def is_closed() -> bool:
+        router.step(0.05)
+        return board.routes[0].leader is None
+
+    until(is_closed, 10, lambda: str(board.routes))
+    gone = time.monotonic()
+    until(lambda: is_closed() and time.monotonic() - gone > 2.5, 20, lambda: "it is led to")
+    member.pieces = (FAILSAFE,)
+    until(lambda: not is_closed(), 20, lambda: str(board.routes))
+    router.close()
+
+
 def test_another_leader_ends_failsafe_mode_also_before_its_record_is_there(
     store: Store, lease: Lease, member: Answering
 ) -> None:
@@ -164,15 +196,15 @@ def test_another_leader_ends_failsafe_mode_also_before_its_record_is_there(
 
 
 def test_a_router_that_begins_meanwhile_asks_whom_the_one_before_would_have_asked(
-    store: Store, lease: Lease, member: Answering, tmp_path: Path
+    store: Store, lease: Lease, member: Answering, replica: Answering, tmp_path: Path
 ) -> None:
     file = tmp_path / "last-leaders.json"
-    broker, board, router = begin(store, lease, member, last_leaders=file)
+    broker, board, router = begin(store, lease, member, replica, last_leaders=file)
     router.close()
     assert "postgres://" not in file.read_text()
     lose_all(broker)
     member.pieces = (FAILSAFE,)
-    wanted, board = board.routes, Board()
+    wanted, reads, board = board.routes, board.reads, Board()
     router = Router(store, board, last_leaders=file)
 
     def is_led() -> bool:
@@ -180,6 +212,19 @@ def test_a_router_that_begins_meanwhile_asks_whom_the_one_before_would_have_aske
         return board.routes == wanted
 
     until(is_led, 10, lambda: str(board.routes))
+    # Who says that it is n1 is not read from as n2, and n2 is once it says so.
+    assert [place.port for place in board.reads[0].asked] == [5001]
+    replica.pieces = (REPLICA,)
+
+    def is_read() -> bool:
+        router.step()
+        return board.reads == reads
+
+    until(is_read, 10, lambda: str(board.reads))
+    # It is known from then on, as to a router that saw its record.
+    replica.pieces = ()
+    router.step()
+    assert board.reads == reads
     router.close()
     # What it says is no evidence: another cluster may be at that address by now.
     member.pieces = (FAILSAFE.replace(b"f1", b"f2"),)
@@ -191,6 +236,22 @@ def test_a_router_that_begins_meanwhile_asks_whom_the_one_before_would_have_aske
     router = Router(store, board, last_leaders=file)
     router.step()
     router.close()
+
+
+def test_the_next_router_is_told_of_a_bounded_number_of_members_that_can_be_asked(
+    store: Store, lease: Lease, member: Answering, tmp_path: Path
+) -> None:
+    """Whoever has the cluster's token writes as many members as they like."""
+    broker, file = Broker(store), tmp_path / "last-leaders.json"
+    for number in range(NODES_MAX + 5):
+        found = Member(role="replica", conn_url=Secret(f"postgres://127.0.0.1:{number + 1}/postgres"))
+        if number > 1:
+            found.api_url = f"http://{member.address}/patroni"
+        broker.members.put(MemberKey("f1", f"a{number}"), found, lease=lease)
+    _, _, router = begin(store, lease, member, last_leaders=file)
+    router.close()
+    told = json.loads(file.read_text())["f1"][1]
+    assert (len(told), {"a0", "a1"} & told.keys()) == (NODES_MAX, set())
 
 
 def test_who_leads_in_failsafe_mode_is_told_in_place_of_nobody(store: Store, lease: Lease, member: Answering) -> None:

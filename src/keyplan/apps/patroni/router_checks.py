@@ -14,7 +14,7 @@ import msgspec
 from keyplan.apps.patroni.router_routes import Candidate, Leader
 from keyplan.engine import SYSTEM_CLOCK
 
-__all__ = ["PrimaryChecks", "is_failsafe_primary", "is_primary"]
+__all__ = ["PrimaryChecks", "is_failsafe_primary", "is_member_replica", "is_primary"]
 
 _ASK_SECONDS_MAX: Final = 1.0
 _FIRST_SECONDS: Final = 0.25
@@ -79,14 +79,14 @@ class _Patroni(msgspec.Struct):
     """Patroni says it from 3.2 on."""
 
 
-class _Failsafe(msgspec.Struct):
+class _Status(msgspec.Struct):
     patroni: _Patroni
     failsafe_mode_is_active: bool = False
 
 
 def is_primary(leader: Leader) -> bool:
     """Whether a member says by its REST interface that it takes writes. It has a second, whatever it answers with."""
-    return _YES.match(_said(leader, b"OPTIONS", until=b"\n", bytes_max=_LINE_BYTES_MAX)) is not None
+    return _YES.match(_said(leader, b"OPTIONS /primary", until=b"\n", bytes_max=_LINE_BYTES_MAX)) is not None
 
 
 def _is_primary(_instance: str, candidate: Candidate) -> bool:
@@ -98,25 +98,36 @@ def is_failsafe_primary(instance: str, candidate: Candidate) -> bool:
 
     Why who it is, too: no key says that its address is still this member's, and another cluster may lead on there.
     """
-    head, _, body = _said(candidate.leader, b"GET", until=b"", bytes_max=_ANSWER_BYTES_MAX).partition(b"\r\n\r\n")
+    said = _status_of(instance, candidate, b"GET /primary")
+    return said is not None and said.failsafe_mode_is_active
+
+
+def is_member_replica(instance: str, candidate: Candidate) -> bool:
+    """Whether it says that it is this member of this cluster, and a replica that is read from."""
+    return _status_of(instance, candidate, b"GET /replica") is not None
+
+
+def _status_of(instance: str, candidate: Candidate, question: bytes) -> _Status | None:
+    """Return what who says yes says of itself; None where nobody does, or it is another member, or one of another cluster."""
+    head, _, body = _said(candidate.leader, question, until=b"", bytes_max=_ANSWER_BYTES_MAX).partition(b"\r\n\r\n")
     if _YES.match(head) is None:
-        return False
+        return None
     try:
-        said = msgspec.json.decode(body, type=_Failsafe)
+        said = msgspec.json.decode(body, type=_Status)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return False
+        return None
     is_it = said.patroni.scope == instance and said.patroni.name in {None, candidate.member}
-    return is_it and said.failsafe_mode_is_active
+    return said if is_it else None
 
 
-def _said(leader: Leader, method: bytes, *, until: bytes, bytes_max: int) -> bytes:
+def _said(leader: Leader, question: bytes, *, until: bytes, bytes_max: int) -> bytes:
     """Return what a member answers, up to the end of the connection, or to `until`; nothing where it does not."""
     host, _, port = leader.health.rpartition(":")
     give_up = SYSTEM_CLOCK.monotonic() + _ASK_SECONDS_MAX
     said = b""
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_ASK_SECONDS_MAX) as connection:
-            connection.sendall(method + b" /primary HTTP/1.0\r\n\r\n")
+            connection.sendall(question + b" HTTP/1.0\r\n\r\n")
             while not (until and until in said) and len(said) < bytes_max:
                 # Why anew: a time limit of a socket is one for each piece, and of pieces there may be any number.
                 connection.settimeout(max(0.001, give_up - SYSTEM_CLOCK.monotonic()))
@@ -124,7 +135,7 @@ def _said(leader: Leader, method: bytes, *, until: bytes, bytes_max: int) -> byt
                 if not piece:
                     break
                 said += piece
-    # Why the last: a host may be no name, which a look-up refuses before it looks.
-    except (OSError, ValueError):
+    # Why the last two: a host may be no name, which a look-up refuses before it looks, and a port none.
+    except (OSError, ValueError, OverflowError):
         return b""
     return said

@@ -2,20 +2,22 @@
 
 Where a gateway is away for longer than the TTL, what its clusters have on leases is gone, and Patroni leads on where
 all members agree. The router may see the store all the same. It asks who led last, and believes who says so. A file tells
-the next router whom to ask; of who leads it says nothing.
+the next router whom to ask, also for reads; of who leads, and who follows, it says nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
+from keyplan.apps.patroni.catalog import NODES_MAX
 from keyplan.apps.patroni.layout import MemberKey
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.records import Member
-from keyplan.apps.patroni.router_checks import PrimaryChecks, is_failsafe_primary
-from keyplan.apps.patroni.router_routes import Candidate, Seen, candidates
+from keyplan.apps.patroni.router_checks import PrimaryChecks, is_failsafe_primary, is_member_replica
+from keyplan.apps.patroni.router_routes import Candidate, Leader, Seen, candidates, place_of
+from keyplan.codec import Secret
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
 from keyplan.files import write_whole
@@ -23,7 +25,20 @@ from keyplan.files import write_whole
 __all__ = ["FailsafeLeaders"]
 
 _ASKED_SECONDS: Final = 60.0
-"""How long who has said no is asked again. Why at all: Patroni may notice that its store is away after its key has gone."""
+"""How long who says no is asked in each look. Why at all: Patroni may notice that its store is away after its key has gone."""
+_ASKED_AGAIN_SECONDS: Final = 10.0
+"""How often after that. Why still: who could not be asked, as while a network was cut, may lead on all the same."""
+_ASKING_SECONDS: Final = 2.0
+"""For how long each time. Why: a question has a second."""
+_PLACED_SECONDS: Final = 10.0
+"""How often it is noted where members are. Why not in each look: it reads the addresses of all of them."""
+
+
+class _Noted(NamedTuple):
+    """Whom the next router asks of a cluster: who led last, and all who were members then."""
+
+    leader: Candidate
+    members: dict[str, Leader]
 
 
 class FailsafeLeaders:
@@ -32,10 +47,13 @@ class FailsafeLeaders:
     def __init__(self, file: Path | None = None) -> None:
         """`file` keeps who led last over the router's end; without it, who led before the router began is not asked."""
         self._checks = PrimaryChecks(is_failsafe_primary)
+        self._replica_checks = PrimaryChecks(_is_replica)
         self._members: dict[MemberKey, Member] = {}
         self._file = file
-        self._last = {} if file is None else _kept(file)
-        self._noted = self._last
+        self._noted = {} if file is None else _kept(file)
+        self._last = {name: noted.leader for name, noted in self._noted.items()}
+        self._places = {name: noted.members for name, noted in self._noted.items()}
+        self._placed_until = 0.0
         self._asked_until: dict[str, float] = {}
         self._leading: set[str] = set()
 
@@ -60,6 +78,7 @@ class FailsafeLeaders:
         if not leading:
             return seen, led
         self._asked_until |= dict.fromkeys(leading, now + _ASKED_SECONDS)
+        self._meet(leading)
         leaders = {**seen.leaders, **{name: wanted[name].member for name in leading}}
         members = {key: member for key, member in self._members.items() if key.cluster in leading}
         return (
@@ -76,28 +95,73 @@ class FailsafeLeaders:
             if name in seen.allocations and seen.leaders.get(name) in {None, last.member} and last.leader.health
         }
         self._last = {**former, **led}
+        self._places = {name: places for name, places in self._places.items() if name in self._last}
+        now = SYSTEM_CLOCK.monotonic()
+        if now >= self._placed_until:
+            self._placed_until = now + _PLACED_SECONDS
+            self._places |= _places(seen, led)
         kept = {
             key: member for key, member in self._members.items() if key.cluster in former and key.cluster not in led
         }
         self._members = {**kept, **seen.members}
 
+    def _meet(self, leading: Set[str]) -> None:
+        """Know the members of clusters that were led before this router began, and that say now that they are these."""
+        wanted = {
+            f"{name}/{other}": Candidate(other, place)
+            for name in leading
+            for other, place in self._places.get(name, {}).items()
+            if MemberKey(name, other) not in self._members
+        }
+        for key in self._replica_checks.confirmed(wanted):
+            self._members[MemberKey(*key.split("/"))] = _member(wanted[key].leader, "replica")
+        for name in leading:
+            member, place = self._last[name]
+            self._members.setdefault(MemberKey(name, member), _member(place, "primary"))
+
     def _note(self) -> None:
-        if self._file is None or self._last == self._noted:
+        noted = {name: _Noted(last, self._places.get(name, {})) for name, last in self._last.items()}
+        if self._file is None or noted == self._noted:
             return
         # Why also when it fails: the next change is written again, and no look is to wait for a broken disk.
-        self._noted = self._last
+        self._noted = noted
         try:
-            write_whole(self._file, msgspec.json.encode(self._last))
+            write_whole(self._file, msgspec.json.encode(noted))
         except InvalidInputError as error:
             LOGGER.warning("who led last is not kept for the next router: %s", error)
 
     def _is_asked(self, name: str, now: float) -> bool:
-        return now < self._asked_until.setdefault(name, now + _ASKED_SECONDS)
+        until = self._asked_until.setdefault(name, now + _ASKED_SECONDS)
+        return now < until or (now - until) % _ASKED_AGAIN_SECONDS < _ASKING_SECONDS
 
 
-def _kept(file: Path) -> dict[str, Candidate]:
+def _places(seen: Seen, led: Mapping[str, Candidate]) -> dict[str, dict[str, Leader]]:
+    """Return the members of each cluster that is led that can be asked, by name."""
+    found: dict[str, dict[str, Leader]] = {name: {} for name in led}
+    for key, member in sorted(seen.members.items()):
+        places = found.get(key.cluster)
+        # Why bounded: whoever has the cluster's token writes as many as they like.
+        if places is None or len(places) >= NODES_MAX:
+            continue
+        place = place_of(member)
+        if place is not None and place.health:
+            places[key.member] = place
+    return found
+
+
+def _is_replica(key: str, candidate: Candidate) -> bool:
+    return is_member_replica(key.partition("/")[0], candidate)
+
+
+def _member(place: Leader, role: str) -> Member:
+    """Return what a member's record would say that is at a place."""
+    conn_url = Secret(f"postgres://{place.host}:{place.port}/postgres")
+    return Member(role=role, state="running", conn_url=conn_url, api_url=f"http://{place.health}/patroni")
+
+
+def _kept(file: Path) -> dict[str, _Noted]:
     """Return whom the router before could have asked. What is not readable is as good as nothing: it is asked of nobody."""
     try:
-        return msgspec.json.decode(file.read_bytes(), type=dict[str, Candidate])
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, _Noted])
     except (OSError, ValueError, RecursionError):
         return {}

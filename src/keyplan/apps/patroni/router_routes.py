@@ -20,6 +20,7 @@ __all__ = [
     "candidates",
     "health_of",
     "is_local",
+    "place_of",
     "replica_routes",
     "routes",
 ]
@@ -82,14 +83,17 @@ def candidates(seen: Seen) -> dict[str, Candidate]:
     for instance in seen.allocations:
         name = seen.leaders.get(instance)
         member = seen.members.get(MemberKey(instance, name)) if name else None
-        if name is None or member is None or member.address is None:
-            continue
-        found[instance] = Candidate(name, _place(member, member.address))
+        place = place_of(member) if member is not None else None
+        if name is not None and place is not None:
+            found[instance] = Candidate(name, place)
     return found
 
 
-def _place(member: Member, address: str) -> Leader:
-    host, _, port = address.rpartition(":")
+def place_of(member: Member) -> Leader | None:
+    """Return where a member takes connections, and where it is asked; None where its record names no place."""
+    if member.address is None:
+        return None
+    host, _, port = member.address.rpartition(":")
     return Leader(host, int(port), health_of(member, host))
 
 
@@ -120,9 +124,9 @@ def replica_routes(seen: Seen) -> tuple[ReplicaRoute, ...]:
             # Why bounded: whoever has the cluster's token writes as many as they like, and each is checked every second.
             there = sorted(there, key=lambda each: (each[0] != led_by, each[0]))[:NODES_MAX]
         for name, member in there:
-            if member.address is None:
+            place = place_of(member)
+            if place is None:
                 continue
-            place = _place(member, member.address)
             if place.health:
                 asked.append(place)
             if name == led_by:
