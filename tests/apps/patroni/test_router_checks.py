@@ -114,6 +114,19 @@ def lead(broker: Broker, lease: Lease, cluster: str, port: int, *, api: str, hos
     broker.leaders.put(cluster, "n1", lease=lease)
 
 
+def test_a_router_that_begins_closes_no_port_of_a_member_that_answers_within_its_second(
+    store: Store, lease: Lease
+) -> None:
+    slow = Answering(b"HTTP/1.0 2", b"00 OK\r\n\r\n", pause=0.5)
+    broker, board = Broker(store), Board()
+    lead(broker, lease, "f1", 33000, api=slow.address, host="127.0.0.1")
+    router = Router(store, board)
+    router.step()
+    assert [route.leader is not None for route in board.routes] == [True]
+    router.close()
+    slow.close()
+
+
 def test_members_that_hang_delay_no_other_cluster(store: Store, lease: Lease, members: dict[str, str]) -> None:
     broker, board = Broker(store), Board()
     for number in range(HANGING):

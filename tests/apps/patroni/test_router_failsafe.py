@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from keyplan import Secret
-from keyplan.apps.patroni import Broker, InstanceState, Member, MemberKey, RouterReport, router_failsafe
+from keyplan.apps.patroni import Broker, InstanceState, Member, MemberKey, RouterReport, router_checks, router_failsafe
 from keyplan.apps.patroni.catalog import NODES_MAX
 from keyplan.apps.patroni.clusters import clusters, role_of
 from keyplan.apps.patroni.diagnosis import FaultKind, diagnose
 from keyplan.apps.patroni.layout import OUTSIDE, NodeKey
 from keyplan.apps.patroni.router_agent import Router
-from keyplan.apps.patroni.router_checks import is_failsafe_primary
+from keyplan.apps.patroni.router_checks import FailsafeChecks
 from keyplan.apps.patroni.router_routes import Candidate, Leader
 from keyplan.apps.patroni.top_view import lines_of
 from keyplan.store import Lease, Store, open_store
@@ -28,6 +28,7 @@ SELF = b'"patroni": {"version": "4.1.5", "scope": "f1", "name": "n1"}'
 FAILSAFE = b'HTTP/1.0 200 OK\r\n\r\n{"role": "primary", "failsafe_mode_is_active": true, ' + SELF + b"}"
 UNNAMED = FAILSAFE.replace(b', "name": "n1"', b"")
 """As Patroni before 3.2 says it."""
+PRIMARY = FAILSAFE.replace(b"true", b"false")
 REPLICA = FAILSAFE.replace(b"primary", b"replica").replace(b"n1", b"n2")
 DEMOTED = b'HTTP/1.0 503 Service Unavailable\r\n\r\n{"role": "replica", "failsafe_mode_is_active": true, ' + SELF + b"}"
 
@@ -92,7 +93,7 @@ def test_a_member_leads_on_where_it_takes_writes_in_failsafe_mode(
 ) -> None:
     member.pieces = (answer,)
     asked = Candidate("n1", Leader("127.0.0.1", 5432, member.address))
-    assert is_failsafe_primary("f1", asked) is says
+    assert FailsafeChecks().leads_on("f1", asked) is says
 
 
 def lead(store: Store, lease: Lease, *apis: str) -> Broker:
@@ -158,6 +159,45 @@ def test_a_leader_that_says_no_such_thing_is_left_at_once(store: Store, lease: L
     router.step()
     assert board.routes[0].leader is None
     router.close()
+
+
+def test_no_session_ends_while_who_led_on_takes_its_key_again(
+    store: Store, lease: Lease, member: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, board, router = begin(store, lease, member)
+    member.pieces = (FAILSAFE,)
+    lose_all(broker)
+    before = board.routes
+    for answer in (FAILSAFE, PRIMARY, PRIMARY):
+        member.pieces = (answer,)
+        router.step()
+        assert board.routes == before
+    # The key may come before the member's record.
+    broker.leaders.put("f1", "n1", lease=lease)
+    router.step()
+    assert board.routes == before
+    broker.leaders.delete("f1")
+    monkeypatch.setattr(router_checks, "_KEYLESS_SECONDS_MAX", 0.0)
+
+    def is_closed() -> bool:
+        router.step()
+        return board.routes[0].leader is None
+
+    until(is_closed, 10, lambda: str(board.routes))
+    router.close()
+
+
+def test_who_takes_writes_without_a_key_was_in_failsafe_mode_before_at_the_same_place(member: Answering) -> None:
+    checks = FailsafeChecks()
+    asked = Candidate("n1", Leader("127.0.0.1", 5001, member.address))
+    for answer, candidate, leads_on in (
+        (PRIMARY, asked, False),
+        (FAILSAFE, asked, True),
+        (PRIMARY, asked._replace(leader=asked.leader._replace(port=5002)), False),
+        (PRIMARY, asked, True),
+    ):
+        member.pieces = (answer,)
+        assert checks.leads_on("f1", candidate) is leads_on
 
 
 def test_who_could_not_be_asked_for_a_minute_is_asked_again_now_and_then(

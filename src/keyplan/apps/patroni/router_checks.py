@@ -14,7 +14,7 @@ import msgspec
 from keyplan.apps.patroni.router_routes import Candidate, Leader
 from keyplan.engine import SYSTEM_CLOCK
 
-__all__ = ["PrimaryChecks", "is_failsafe_primary", "is_member_replica", "is_primary"]
+__all__ = ["FailsafeChecks", "PrimaryChecks", "is_member_replica", "is_primary"]
 
 _ASK_SECONDS_MAX: Final = 1.0
 _FIRST_SECONDS: Final = 0.25
@@ -24,6 +24,8 @@ _PARALLEL: Final = 64
 _LINE_BYTES_MAX: Final = 1_024
 _ANSWER_BYTES_MAX: Final = 65_536
 """Why: Patroni says a kilobyte of itself, and some hundred bytes of each replica."""
+_KEYLESS_SECONDS_MAX: Final = 5.0
+"""How long who led in failsafe mode may hold no leader key when its store is back. Patroni takes it in the same look."""
 _YES: Final = re.compile(rb"HTTP/1\.[01] 200\b")
 
 
@@ -34,6 +36,8 @@ class PrimaryChecks:
         self._ask = ask or _is_primary
         self._asked: dict[str, tuple[Candidate, Future[bool]]] = {}
         self._silent: dict[str, Candidate] = {}
+        # Why longer at first: who begins knows of nobody, and would close ports that lead where they should.
+        self._first_seconds = _ASK_SECONDS_MAX
         self._executor = ThreadPoolExecutor(_PARALLEL, thread_name_prefix="router-ask")
 
     def confirmed(self, wanted: Mapping[str, Candidate]) -> set[str]:
@@ -49,7 +53,8 @@ class PrimaryChecks:
                 self._asked[instance] = candidate, begun
                 if self._silent.get(instance) != candidate:
                     fresh.append(begun)
-        wait(fresh, _FIRST_SECONDS)
+        wait(fresh, self._first_seconds)
+        self._first_seconds = _FIRST_SECONDS
         self._silent |= {name: candidate for name, (candidate, begun) in self._asked.items() if not begun.done()}
         ended = {name: begun for name, (_, begun) in self._asked.items() if begun.done()}
         for instance in ended:
@@ -93,13 +98,26 @@ def _is_primary(_instance: str, candidate: Candidate) -> bool:
     return is_primary(candidate.leader)
 
 
-def is_failsafe_primary(instance: str, candidate: Candidate) -> bool:
-    """Whether it says that it takes writes in failsafe mode: without its store, and by the consent of all members.
+class FailsafeChecks:
+    """Whether who led last leads on. `leads_on` is called by several threads, once at a time for an instance."""
 
-    Why who it is, too: no key says that its address is still this member's, and another cluster may lead on there.
-    """
-    said = _status_of(instance, candidate, b"GET /primary")
-    return said is not None and said.failsafe_mode_is_active
+    def __init__(self) -> None:
+        self._said_at: dict[str, tuple[Candidate, float]] = {}
+
+    def leads_on(self, instance: str, candidate: Candidate) -> bool:
+        """Whether it says that it takes writes in failsafe mode: without its store, and by the consent of all members.
+
+        Or that it takes writes still, and it did so in failsafe mode a moment ago. Why: its store is back before it
+        holds its leader key again, and whoever closed its port then would end all sessions.
+        """
+        said, now = _status_of(instance, candidate, b"GET /primary"), SYSTEM_CLOCK.monotonic()
+        if said is None:
+            return False
+        if said.failsafe_mode_is_active:
+            self._said_at[instance] = candidate, now
+            return True
+        former, at = self._said_at.get(instance, (None, 0.0))
+        return former == candidate and now - at < _KEYLESS_SECONDS_MAX
 
 
 def is_member_replica(instance: str, candidate: Candidate) -> bool:

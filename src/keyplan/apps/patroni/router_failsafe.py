@@ -15,7 +15,7 @@ from keyplan.apps.patroni.catalog import NODES_MAX
 from keyplan.apps.patroni.layout import MemberKey
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.records import Member
-from keyplan.apps.patroni.router_checks import PrimaryChecks, is_failsafe_primary, is_member_replica
+from keyplan.apps.patroni.router_checks import FailsafeChecks, PrimaryChecks, is_member_replica
 from keyplan.apps.patroni.router_routes import Candidate, Leader, Seen, candidates, place_of
 from keyplan.codec import Secret
 from keyplan.engine import SYSTEM_CLOCK
@@ -46,7 +46,7 @@ class FailsafeLeaders:
 
     def __init__(self, file: Path | None = None) -> None:
         """`file` keeps who led last over the router's end; without it, who led before the router began is not asked."""
-        self._checks = PrimaryChecks(is_failsafe_primary)
+        self._checks = PrimaryChecks(FailsafeChecks().leads_on)
         self._replica_checks = PrimaryChecks(_is_replica)
         self._members: dict[MemberKey, Member] = {}
         self._file = file
