@@ -329,6 +329,25 @@ def test_wherever_it_is_cancelled_an_item_is_handed_over_or_still_there(name: st
     asyncio.run(asyncio.wait_for(scenario(), 60), debug=True)
 
 
+@pytest.mark.parametrize("turns", range(0, _TURNS, 2))
+def test_a_producer_whose_opening_is_cancelled_is_waited_for_by_nobody(turns: int) -> None:
+    async def scenario() -> None:
+        store = Store(open_engine("memory:"))
+        queues = queues_in_loop(StoredQueues(store, Store(open_engine("memory:"))))
+        await queues.create("q", int)
+
+        async def produce(_got: list[Any]) -> None:
+            async with await queues.open("q", int, mode="producer") as producer:
+                await producer.put(1)
+
+        _, was_done = await cancelled_after(turns, produce)
+        await queues.end()
+        assert not list(HEPnOSQueues(store).producers.list("q", "int64"))
+        assert was_done or turns < _TURNS - 2
+
+    asyncio.run(asyncio.wait_for(scenario(), 60), debug=True)
+
+
 def queue_items(store: Store) -> Iterator[int]:
     """Items that nobody has."""
     for _, raw in HEPnOSQueues(store).items.list("q", "int64"):

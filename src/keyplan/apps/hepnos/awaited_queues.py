@@ -57,8 +57,21 @@ class AwaitedHome:
 
     def enter(self, key: QueueKey, producer: str, lease_seconds: float) -> "tuple[QueueActs, int]":
         """Open a queue."""
-        acts, made_at = self.done(lambda: self._home().enter(key, producer, lease_seconds))
+        entering = self.begun(lambda: self._home().enter(key, producer, lease_seconds))
+        try:
+            wait(asyncio.wait({entering}))
+        except asyncio.CancelledError:
+            if producer:
+                self.kept(self._left(entering, key, producer))
+            raise
+        acts, made_at = entering.result()
         return _AwaitedActs(acts, self), made_at
+
+    async def _left(self, entering: "asyncio.Task[tuple[QueueActs, int]]", key: QueueKey, producer: str) -> None:
+        """Close what nobody has opened: consumers would wait for it until its lease is over, as where this fails."""
+        with suppress(KeyplanError, asyncio.CancelledError):  # Why: as said.
+            acts, made_at = await entering
+            await self.caller.call_short(partial(acts.leave, key, producer, made_at))
 
     def destroy(self, key: QueueKey) -> None:
         """Remove a queue."""
