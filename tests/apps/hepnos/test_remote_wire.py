@@ -1,6 +1,7 @@
 """HTTP as a HEPnOS server's client reads it: whole answers in each of their forms, and what is none."""
 
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from select import select
 from threading import Event, Thread
 from time import sleep
@@ -114,3 +115,48 @@ def test_behind_an_answer_the_connection_is_the_next_one_s(answer: bytes) -> Non
 def test_what_is_no_whole_answer_is_an_error(request: pytest.FixtureRequest, answer: bytes) -> None:
     with pytest.raises(BrokenAnswerError):
         answering(request, answer).ask("GET", "/", b"")
+
+
+class Told(socket.socket):
+    """A socket that says when it is read from."""
+
+    is_read: Event
+
+    def recv(self, *given: int) -> bytes:
+        self.is_read.set()
+        return super().recv(*given)
+
+
+def test_closing_ends_what_another_thread_waits_for() -> None:
+    ours, theirs = socket.socketpair()
+    told = Told(fileno=ours.detach())
+    told.is_read = Event()
+    told.settimeout(60)
+    wire = Wire(lambda: told, "host", {})
+    with theirs, ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(wire.ask, "GET", "/", b"")
+        assert told.is_read.wait(30)
+        wire.close()
+        with pytest.raises(BrokenAnswerError):
+            asked.result(10)
+        assert told.fileno() == -1
+
+
+def test_closing_while_it_is_connected_sends_nothing() -> None:
+    ours, theirs = socket.socketpair()
+    begun, may_go_on = Event(), Event()
+
+    def connect() -> socket.socket:
+        begun.set()
+        assert may_go_on.wait(30)
+        return ours
+
+    wire = Wire(connect, "host", {})
+    with theirs, ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(wire.ask, "GET", "/", b"")
+        assert begun.wait(30)
+        wire.close()
+        may_go_on.set()
+        with pytest.raises(BrokenAnswerError, match="was closed"):
+            asked.result(10)
+        assert theirs.recv(1) == b""

@@ -6,8 +6,10 @@ Why not the standard library's: it reads an answer's head as that of a mail, whi
 import socket
 import ssl
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from string import hexdigits
+from threading import Lock
 from typing import Final, NamedTuple
 
 __all__ = ["HEAD_BYTES_MAX", "Answer", "BrokenAnswerError", "Wire", "length_of", "read_head", "tcp", "unix"]
@@ -35,39 +37,57 @@ class Answer(NamedTuple):
 
 
 class Wire:
-    """A connection, made when it is first used. For one thread."""
+    """A connection, made when it is first used. For one thread, but for `close`."""
 
     def __init__(self, connect: Callable[[], socket.socket], host: str, headers: Mapping[str, str]) -> None:
         self._connect = connect
         self._socket: socket.socket | None = None
+        self._using = Lock()
+        self._is_over = False
         lines = {"Host": host, "User-Agent": "keyplan", **headers}
         self._head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
 
     def ask(self, method: str, path: str, body: bytes) -> Answer:
         """Send a request, and return the answer. Raises OSError; the connection is closed then."""
-        try:
-            return self._asked(method, path, body)[0]
-        except BaseException:
-            self.close()
-            raise
+        with self._using:
+            try:
+                return self._asked(method, path, body)[0]
+            except BaseException:
+                self._close()
+                raise
 
     def upgrade(self, path: str) -> tuple[Answer, socket.socket | None, bytes]:
         """Ask for another protocol; return the answer, and of 101 the connection, with what has come behind that.
 
         The connection is the caller's from then on. Raises OSError; the connection is closed then.
         """
-        try:
-            answer, rest = self._asked("GET", path, b"")
-        except BaseException:
-            self.close()
-            raise
-        if answer.status != HTTPStatus.SWITCHING_PROTOCOLS:
-            return answer, None, b""
-        wire, self._socket = self._socket, None
-        return answer, wire, rest
+        with self._using:
+            try:
+                answer, rest = self._asked("GET", path, b"")
+            except BaseException:
+                self._close()
+                raise
+            if answer.status != HTTPStatus.SWITCHING_PROTOCOLS:
+                return answer, None, b""
+            wire, self._socket = self._socket, None
+            return answer, wire, rest
 
     def close(self) -> None:
-        """Close it. Closing twice is harmless."""
+        """Close it for good; who waits for an answer in another thread is told. Closing twice is harmless."""
+        self._is_over = True
+        if self._using.acquire(blocking=False):
+            try:
+                self._close()
+            finally:
+                self._using.release()
+            return
+        opened = self._socket
+        if opened is not None:
+            # Why not closed: who waits would wait on, and then read of another file that has got the number. They close it.
+            with suppress(OSError):  # Why: the other side may have ended it before.
+                opened.shutdown(socket.SHUT_RDWR)
+
+    def _close(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -80,6 +100,8 @@ class Wire:
         """Return the answer, and what has come behind one that has no body."""
         if self._socket is None:
             self._socket = self._connect()
+        if self._is_over:
+            raise BrokenAnswerError("the connection was closed")
         wire = self._socket
         head = f"{method} {path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
         wire.sendall(head.encode("latin-1") + body)  # Why at once: two parts are two packets.
@@ -97,7 +119,7 @@ class Wire:
             # Why not empty: HTTP has an answer that does not say how long it is end with its connection.
             found, is_to_its_end = _rest(wire, rest), True
         if is_to_its_end or headers.get("connection", "").lower() == "close":
-            self.close()
+            self._close()
         return Answer(status, headers, found), b""
 
 
