@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
 from typing import Any
 from uuid import UUID
 
@@ -466,20 +465,6 @@ def test_products_of_a_label_that_ends_as_another_are_others(dataset: hepnos.Dat
     for label in ("a", "ba"):
         hepnos.store_products(dataset, label, bytes, [[1], [1], [1]], [label.encode()])
     assert [value for _, value in load_products(dataset, "a", bytes)] == [b"a"]
-
-
-def test_a_write_that_is_cancelled_with_its_executor_is_told() -> None:
-    dataset = hepnos.open("memory:").root.ensure("d")
-    may_end = Event()
-    executor = ThreadPoolExecutor(1)
-    executor.submit(may_end.wait, 30)
-    engine = dataset.datastore.async_engine(executor=executor)
-    run = dataset.create_run(1, into=engine)
-    executor.shutdown(wait=False, cancel_futures=True)
-    may_end.set()
-    with pytest.raises(hepnos.BatchError) as told:
-        engine.__exit__(None, None, None)
-    assert told.value.facts["failed"] == [number_key(dataset.uuid, (run.number,)).hex()]
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ class WriteBatch:
         self._shares.clear()
 
     def _flush_share(self, place: tuple[Kind, int, str]) -> None:
-        share = self._shares.pop(place)
+        share = self._shares[place]
         ordered = sorted(share)
         keys = AscendingKeys(ordered, key_bytes_max=max(map(len, ordered)))
         values = [share[key] for key in keys]
@@ -123,7 +123,10 @@ class WriteBatch:
             try:
                 self._databases.put(kind, database, keys, values, mode=mode)
             except KeyplanError as error:
+                del self._shares[place]
                 raise BatchError(failed=[key.hex() for key in keys], problem=error.summary) from error
+        # Why not before: what nobody has taken, as an executor that has ended, and is told by no key, waits still.
+        del self._shares[place]
         self._count(keys, values)
 
     def _count(self, keys: Collection[bytes], values: Collection[bytes]) -> None:
