@@ -14,7 +14,7 @@ from keyplan.apps.hepnos.operations import digest_of
 from keyplan.apps.hepnos.packed import unpack
 from keyplan.apps.hepnos.remote import RemoteServer
 from keyplan.engine import ALL_KEYS, KeyRange
-from keyplan.server import PolicyAccess
+from keyplan.server import EdgeBounds, PolicyAccess
 from keyplan.testing.engine_suite import eventually
 from tests.apps.hepnos.served import HepnosServer, RawFrames, code_of
 
@@ -99,6 +99,40 @@ def test_parts_are_sent_as_far_as_there_is_credit_and_others_are_answered_meanwh
     raw.send(frame(own, FrameKind.CREDIT, number=AHEAD))
     parts += taken(raw, own)
     assert [key for part in parts for key in unpack(part.body, 2)[0]] == [*PAIRS]
+
+
+def test_lists_that_are_let_on_at_once_are_sent_one_after_the_other() -> None:
+    bounds = EdgeBounds(held_bytes_per_caller_max=8 << 20)
+    with HepnosServer({"store": "memory:many-lists"}, bounds=bounds) as server:
+        RemoteServer.at(server.url).database(Kind.PRODUCT, 0).put_sorted([*PAIRS], [*PAIRS.values()])
+        place = where(server)
+        with RawFrames(server.connect()) as raw, RawFrames(server.connect()) as other:
+            lists = [raw.begin(LIST, body(place, WHOLE, parts=1)) for _ in range(30)]
+            assert {raw.answer_to(own).flags for own in lists} == {PART | MORE}
+            raw.send(b"".join(frame(own, FrameKind.CREDIT, number=AHEAD) for own in lists))
+            unfinished = set(lists)
+            while unfinished:
+                # Why of another: it is refused when this caller holds what one may.
+                assert other.ask(FrameKind.DATABASES).number == 200
+                found = raw.receive()
+                assert found is not None
+                assert found.number == 200
+                if not found.flags & PART:
+                    unfinished.remove(found.id)
+
+
+@pytest.mark.parametrize("limit", [300, 65_536])
+def test_no_part_is_read_before_it_may_be_sent(limit: int) -> None:
+    with HepnosServer({"store": "memory:unread-parts"}) as server:
+        products = RemoteServer.at(server.url).database(Kind.PRODUCT, 0)
+        products.put_sorted([*PAIRS], [*PAIRS.values()])
+        with RawFrames(server.connect()) as raw:
+            own = raw.begin(LIST, body(where(server), WHOLE, parts=1, limit=limit))
+            assert len(unpack(raw.answer_to(own).body, 2)[0]) < 400
+            assert raw.ask(FrameKind.DATABASES).number == 200  # Why: behind it the list has had its turn.
+            products.put_sorted([product(400)], [b"new"])
+            raw.send(frame(own, FrameKind.CREDIT, number=1))
+            assert b"new" in unpack(raw.answer_to(own).body, 2)[1]
 
 
 def test_one_that_is_not_wanted_any_more_ends(server: HepnosServer, raw: RawFrames) -> None:

@@ -80,6 +80,8 @@ class AnswersInParts:
         self._writable = writable
         self._freed = freed
         self._send = send
+        self._turn = asyncio.Lock()
+        """Of who sends. Why: hundreds may be let at once, or wait until the client takes more, and each would send 1 MiB."""
 
     async def answer(self, asked: Asked, arguments: dict[str, Any], columns: bytes) -> None:
         """Answer a request in parts, whose columns are still to be read. Raises what it is refused with."""
@@ -99,28 +101,37 @@ class AnswersInParts:
         parts = _PARTS[operation.attribute](arguments)
         own: dict[str, Any] | None = next(parts)
         while own is not None:
-            answer = await self._responder.carry_out(asked.request, operation, own)
-            assert isinstance(answer, FrameAnswer)
-            own = None
-            with suppress(StopIteration):  # Why: it is how the last part is told.
-                own = parts.send(answer)
-            if not await self._may_send(asked):
+            # Why before it is read: what waits for a client that lets nothing be sent would be held for it.
+            if await self._is_let(asked):
+                answer = await self._responder.carry_out(asked.request, operation, own)
+                assert isinstance(answer, FrameAnswer)
+                own = None
+                with suppress(StopIteration):  # Why: it is how the last part is told.
+                    own = parts.send(answer)
+            else:
                 answer, own = _no_page(operation, arguments), None
-            self._send(asked, answer, is_part=own is not None)
-            await self._end_turn(asked, answer.size)
+            asked.holding.keep_answer(answer.size)
+            async with self._turn:
+                await self._writable.wait()
+                self._send(asked, answer, is_part=own is not None)
+                await self._end_turn(asked)
 
     async def _send_as_read(self, asked: Asked, arguments: dict[str, Any]) -> None:
         """Send pages with values, each as soon as it is read. Why: a processor's cache has it then, and not four at once."""
         rest: KeyRange | None = arguments["key_range"]
         while rest is not None:
-            sent_bytes = 0
-            if await self._may_send(asked):
-                served = await self._responder.served_at(asked.request, asked.operation, arguments)
-                rest, sent_bytes = self._send_pages(asked, served, arguments, rest)
-            else:
-                rest = None
-                self._send(asked, _no_page(asked.operation, arguments))
-            await self._end_turn(asked, sent_bytes)
+            is_let = await self._is_let(asked)
+            async with self._turn:
+                await self._writable.wait()
+                sent_bytes = 0
+                if is_let:
+                    served = await self._responder.served_at(asked.request, asked.operation, arguments)
+                    rest, sent_bytes = self._send_pages(asked, served, arguments, rest)
+                else:
+                    rest = None
+                    self._send(asked, _no_page(asked.operation, arguments))
+                asked.holding.keep_answer(sent_bytes)
+                await self._end_turn(asked)
 
     def _send_pages(
         self, asked: Asked, served: ServedDatabases, arguments: Mapping[str, Any], rest: KeyRange
@@ -141,8 +152,8 @@ class AnswersInParts:
         self._send(asked, FrameAnswer(operation, [[], []], operation.status, {}))
         return None, sent_bytes
 
-    async def _may_send(self, asked: Asked) -> bool:
-        """Wait until a part may be sent; return whether one may still. Raises AnswerError where that is a failure."""
+    async def _is_let(self, asked: Asked) -> bool:
+        """Wait until the client lets a part be sent; return whether it does. Raises AnswerError where that is a failure."""
         self._freed.set()
         try:
             await self._credit.take(asked.frame.id, self._responder.context.edge.bounds.unread_seconds_max)
@@ -151,12 +162,10 @@ class AnswersInParts:
                 raise
             # Why no failure: a loop over a range may take its time, and asks on from its last key.
             return False
-        await self._writable.wait()
         return True
 
-    async def _end_turn(self, asked: Asked, sent_bytes: int) -> None:
+    async def _end_turn(self, asked: Asked) -> None:
         """Hold what was sent until it is taken, and let others have their turn."""
-        asked.holding.keep_answer(sent_bytes)
         asked.holding.keep_until_taken()
         await asyncio.sleep(0)  # Why: who waits for nothing would be all that the loop does.
 
