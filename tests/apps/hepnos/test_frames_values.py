@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,19 @@ def test_parts_are_sent_as_far_as_there_is_credit_and_others_are_answered_meanwh
     raw.send(frame(own, FrameKind.CREDIT, number=AHEAD))
     parts += taken(raw, own)
     assert [key for part in parts for key in unpack(part.body, 2)[0]] == [*PAIRS]
+
+
+def test_who_may_send_all_sends_a_mebibyte_before_others_have_their_turn(server: HepnosServer, raw: RawFrames) -> None:
+    request = frame(1, LIST, body(where(server), WHOLE, parts=AHEAD))
+    raw.send(request + frame(2, LIST, body(where(server), WHOLE, parts=AHEAD)))
+    came: list[Frame] = []
+    while sum(not each.flags & PART for each in came) < 2:
+        found = raw.receive()
+        assert found is not None
+        came.append(found)
+    turns = [[*each] for _, each in groupby(came, key=attrgetter("id"))]
+    assert len(turns) >= 6
+    assert all(sum(len(each.body) for each in turn[:-1]) <= 1 << 20 for turn in turns)
 
 
 def test_lists_that_are_let_on_at_once_are_sent_one_after_the_other() -> None:

@@ -217,6 +217,11 @@ class ManyKeysPromises(Promise):
                     assert [entry[:2] for entry in snapshot.scan(ALL_KEYS)] == [(b"", b"1"), (b"a", b"1"), (b"b", b"1")]
                     assert list(snapshot.pairs(KeyRange(b"a", None), reverse=True)) == [(b"b", b"1"), (b"a", b"1")]
                     assert list(snapshot.keys(ALL_KEYS, limit=2)) == [b"", b"a"]
+                    columns = snapshot.columns(KeyRange(b"", b"b"))
+                    assert [pair for keys, values in columns for pair in zip(keys, values, strict=True)] == [
+                        (b"", b"1"),
+                        (b"a", b"1"),
+                    ]
                     assert snapshot.get_many([b"b", b"f", b"pa"])[1:] == [None, None]
                     assert (snapshot.value(b"a"), snapshot.count(ALL_KEYS)) == (b"1", 3)
                     assert snapshot.holds(((b"a", b"1"), (b"f", None)))

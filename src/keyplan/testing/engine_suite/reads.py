@@ -106,7 +106,8 @@ class ReadPromises(Promise):
         allowed = min(
             limit for limit in (engine.profile.value_bytes_max, engine.profile.commit_bytes_max, 256 << 10) if limit
         )
-        sizes = [10] * 40 + [allowed * 3 // 4] * 3 + [10]
+        large = [allowed * 3 // 4] * 3
+        sizes = [*large, *[10] * 40, *large, 10]
         for number, size in enumerate(sizes):
             put(engine, b"%04d" % number, value=bytes(size))
         with engine.snapshot() as snapshot:
