@@ -263,6 +263,7 @@ PLANTED: Final[dict[str, tuple[Any, str, Any, Judge]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_failures")
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_fault_planted_in_the_rules_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

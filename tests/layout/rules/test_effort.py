@@ -42,6 +42,7 @@ QUESTIONS: list[Callable[[Template], Answer]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", DEEP)
 @pytest.mark.parametrize("question", QUESTIONS, ids=["ambiguous", "shortest", "shared"])
 def test_no_question_costs_more_than_its_bound(
