@@ -238,6 +238,20 @@ def test_an_adopted_cluster_needs_cells_for_its_new_nodes_alone(cluster: PaperCl
     with pytest.raises(RefusedError, match="nodes asked for: 5, of which no cell runs 3, available cells: 1"):
         actions.planned("f1", Action(kind=ActionKind.SCALE, node_count=5))
     beginnings = Beginnings(cluster.store, PortAllocator(cluster.store), SYSTEM_CLOCK)
+    # Where cells are named, all nodes come to those.
+    state = cluster.broker.instances.require("f1")
+    state.cells = ["cell-d"]
+    cluster.broker.instances.put("f1", state)
+    with pytest.raises(RefusedError, match="nodes asked for: 4, available cells: 1"):
+        actions.planned("f1", Action(kind=ActionKind.SCALE, node_count=4))
+    state.cells = []
+    cluster.broker.instances.put("f1", state)
+    # Whoever needs no cell needs none to be there.
+    cluster.broker.cells.delete("cell-d")
+    assert beginnings.update("f1", OFFER.id, None, {"node-count": 2}, may_wait=True) is not None
+    cluster.broker.operations.delete("f1")
+    cluster.broker.operations.put("f1", Operation(id="o", kind="update", status="success"))
+    cluster.broker.cells.put("cell-d", Cell(), lease=cluster.lease)
     assert beginnings.update("f1", OFFER.id, None, {"node-count": 4}, may_wait=True) is not None
 
 

@@ -14,6 +14,7 @@ from keyplan.apps.patroni.catalog import NODES_MAX
 from keyplan.apps.patroni.clusters import clusters, role_of
 from keyplan.apps.patroni.diagnosis import FaultKind, diagnose
 from keyplan.apps.patroni.layout import OUTSIDE, NodeKey
+from keyplan.apps.patroni.report import REPORT
 from keyplan.apps.patroni.router_agent import Router
 from keyplan.apps.patroni.router_checks import FailsafeChecks
 from keyplan.apps.patroni.router_routes import Candidate, Leader
@@ -309,6 +310,8 @@ def test_who_leads_in_failsafe_mode_is_told_in_place_of_nobody(store: Store, lea
     title, *lines = (line.text for line in lines_of([view], now=0.0))
     assert title.endswith("1 cluster  1 in failsafe mode")
     assert "n1 leads in failsafe mode, without its store" in "\n".join(lines)
+    (section,), _ = REPORT.sections(store, 5.0, "")
+    assert "n1, in failsafe mode" in {fact.shown.text for fact in section.facts}
     faults = {fault.kind: fault.text for fault in diagnose(store)}
     assert "n1 leads on in failsafe mode" in faults[FaultKind.NO_LEADER]
     # A router's record may be anybody's.

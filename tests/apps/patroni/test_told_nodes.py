@@ -101,6 +101,18 @@ def test_other_logins_reach_a_node_whose_backups_have_no_place_at_the_moment(
     steps_until(again, lambda: state_of(store, "n1") == "starting")
 
 
+def test_pgbackrest_is_looked_for_where_nodes_do_and_not_in_the_agents_path(
+    agents: Agents, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository := tmp_path / "repository").mkdir()
+    store = ordered_store()
+    archive = new_archive("i", BackupPolicy(repository=Repository(folder=str(repository))))
+    Broker(store).orders.put(OrderKey("c1", "n1"), NodeOrder(instance="i", archive=archive))
+    monkeypatch.setenv("PATH", "/nonexistent")
+    agent = agents(store)
+    steps_until(agent, (folder / "nodes" / "n1" / "pgbackrest.conf").exists)
+
+
 def test_a_node_is_told_by_the_next_agent_what_an_older_one_did_not_say(agents: Agents, folder: Path) -> None:
     """As the lines of pg_hba.conf by which another user may replicate, without which no rotation ends."""
     store = ordered_store("n1")
