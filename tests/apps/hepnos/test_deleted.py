@@ -462,3 +462,18 @@ def test_a_note_that_a_killed_sweep_has_removed_is_put_back_for_a_loader_that_wa
     event.store("t", np.zeros(2, [("x", float)]), type=kind)
     assert list(sweep(store)) == []
     assert list(dataset.tables) == ["t"]
+
+
+def test_values_of_a_deleted_data_set_are_told_in_whatever_way_they_are_read(store: hepnos.DataStore) -> None:
+    kept, gone = (store.root.ensure(name).create_run(1).create_subrun(1).create_event(1) for name in ("kept", "gone"))
+    keys = [event.store("n", 7).raw for event in (kept, gone)]
+    store["gone"].delete()
+    place = store.databases.place(Kind.PRODUCT, keys[1])
+    with store.databases.snapshot(Kind.PRODUCT, place) as snapshot:
+        for read in (snapshot.values, snapshot.get_many, lambda given: snapshot.values_within(given, 1_000)):
+            with pytest.raises(hepnos.DeletedError):
+                read(keys[1:])
+    with store.databases.snapshot(Kind.PRODUCT, store.databases.place(Kind.PRODUCT, keys[0])) as snapshot:
+        none = kept.product_id("none", "int64").raw
+        # Why not told: what is behind the bytes was not read, so that nothing is known of it.
+        assert snapshot.values_within([none, *keys], 1) == [None, (7).to_bytes(8, "little")]

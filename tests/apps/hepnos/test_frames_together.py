@@ -14,6 +14,7 @@ from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.operations import digest_of
 from keyplan.apps.hepnos.packed import pack, unpack
 from keyplan.apps.hepnos.remote import RemoteServer
+from keyplan.apps.hepnos.service_databases import ServedDatabases
 from keyplan.engine import KeyRange
 from keyplan.server import PolicyAccess
 from keyplan.testing.engine_suite import eventually
@@ -177,3 +178,13 @@ def test_lists_beyond_those_that_wait_for_their_client_are_answered_at_once() ->
     assert all(found[own] == keys for own in lists if not is_cut[own])
     assert all(found[own] == keys[: len(found[own])] for own in lists)
     assert 0 < sum(is_cut.values()) < len(lists) - 1_024
+
+
+def test_what_is_answered_together_is_bounded_by_its_bytes() -> None:
+    with hepnos.open("memory:") as store:
+        event = store.root.ensure("large").create_run(1).create_subrun(1).create_event(1)
+        keys = [event.store(f"n{number}", bytes(1_000), type=bytes).raw for number in range(4)]
+        served = ServedDatabases(store.databases)
+        assert served.first_values(Kind.PRODUCT, 0, keys, 2_500) == [bytes(1_000)] * 2
+        assert served.first_values(Kind.PRODUCT, 0, keys, 4_000) == [bytes(1_000)] * 4
+        assert served.first_values(Kind.PRODUCT, 0, keys, 999) == []
