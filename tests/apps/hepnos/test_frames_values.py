@@ -1,7 +1,8 @@
 """Lists with values in parts: each is sent as soon as it is read, as far as its client lets it, and as of one state."""
 
+import asyncio
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from hashlib import sha256
 from itertools import groupby
 from operator import attrgetter
@@ -15,6 +16,9 @@ from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.operations import digest_of
 from keyplan.apps.hepnos.packed import unpack
 from keyplan.apps.hepnos.remote import RemoteServer
+from keyplan.apps.hepnos.remote_awaited import AwaitedFrames
+from keyplan.apps.hepnos.remote_frames import PARTS_AHEAD, FramedCalls
+from keyplan.apps.hepnos.service_parts import Credits
 from keyplan.engine import ALL_KEYS, KeyRange
 from keyplan.server import EdgeBounds, PolicyAccess
 from keyplan.testing.engine_suite import eventually
@@ -103,6 +107,37 @@ def test_parts_are_sent_as_far_as_there_is_credit_and_others_are_answered_meanwh
     assert [key for part in parts for key in unpack(part.body, 2)[0]] == [*PAIRS]
 
 
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_clients_let_no_more_parts_be_sent_than_they_have_taken(
+    server: HepnosServer, monkeypatch: pytest.MonkeyPatch, *, is_awaited: bool
+) -> None:
+    given: list[int] = []
+    give = Credits.give
+
+    def noted(credit: Credits, own: int, parts: int) -> None:
+        given.append(parts)
+        give(credit, own, parts)
+
+    monkeypatch.setattr(Credits, "give", noted)
+    asked = {"kind": Kind.PRODUCT, "number": 0, "key_range": WHOLE, "limit": 50, "reverse": False, "values": False}
+    ring = where(server).hex()
+
+    def threaded() -> int:
+        with closing(FramedCalls(server.url)) as frames:
+            return len([*frames.ask_in_parts(OPERATIONS[LIST], asked, ring)])
+
+    async def awaited() -> int:
+        with closing(AwaitedFrames(server.url)) as frames:
+            parts, number = frames.ask_in_parts(OPERATIONS[LIST], asked, ring), 0
+            while await parts.next() is not None:
+                number += 1
+            return number
+
+    taken = asyncio.run(awaited()) if is_awaited else threaded()
+    assert taken == len(PAIRS) / 50
+    assert taken - PARTS_AHEAD <= sum(given) < taken
+
+
 def test_who_may_send_all_sends_a_mebibyte_before_others_have_their_turn(server: HepnosServer, raw: RawFrames) -> None:
     request = frame(1, LIST, body(where(server), WHOLE, parts=AHEAD))
     raw.send(request + frame(2, LIST, body(where(server), WHOLE, parts=AHEAD)))
@@ -134,6 +169,25 @@ def test_lists_that_are_let_on_at_once_are_sent_one_after_the_other() -> None:
                 assert found.number == 200
                 if not found.flags & PART:
                     unfinished.remove(found.id)
+
+
+@pytest.mark.parametrize("limit", [300, 65_536])
+def test_parts_that_a_client_does_not_take_are_what_its_caller_holds(limit: int) -> None:
+    bounds = EdgeBounds(held_bytes_per_caller_max=1 << 20)
+    with HepnosServer({"store": "memory:untaken-parts"}, bounds=bounds) as server:
+        products = RemoteServer.at(server.url).database(Kind.PRODUCT, 0)
+        for begin in range(0, len(PAIRS), 100):  # Why: what is written is held, too.
+            products.put_sorted([*PAIRS][begin : begin + 100], [*PAIRS.values()][begin : begin + 100])
+        place = where(server)
+        with RawFrames(server.connect()) as raw, RawFrames(server.connect()) as other:
+            unfinished = {raw.begin(LIST, body(place, WHOLE, parts=AHEAD, limit=limit)) for _ in range(12)}
+            eventually(lambda: other.ask(FrameKind.DATABASES).number == 429)
+            while unfinished:
+                found = raw.receive()
+                assert found is not None
+                if not found.flags & PART:
+                    unfinished.remove(found.id)
+            eventually(lambda: other.ask(FrameKind.DATABASES).number == 200)
 
 
 @pytest.mark.parametrize("limit", [300, 65_536])
