@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from keyplan.engine import Commit, Delete, Engine, MemoryEngine, Put
@@ -25,9 +25,9 @@ class Step(NamedTuple):
 
     method: str
     path: str
-    query: tuple[tuple[str, str], ...]
-    form: tuple[tuple[str, str], ...]
-    relative: tuple[tuple[str, int], ...]
+    query: tuple[tuple[str, str], ...] = ()
+    form: tuple[tuple[str, str], ...] = ()
+    relative: tuple[tuple[str, int], ...] = ()
 
 
 class Foreign(NamedTuple):
@@ -131,6 +131,9 @@ def asked(client: httpx.Client, step: Step, folder: str, index: int) -> dict[str
     return normal(Answer(answer.status_code, dict(answer.headers), answer.text.strip()))
 
 
+REFRESH = (("refresh", "true"), ("ttl", "900"))
+
+
 @pytest.mark.usefixtures("etcd_program")
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -148,6 +151,8 @@ def test_any_sequence_of_requests_is_answered_as_by_etcd(pair: Pair, steps: list
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(steps=st.lists(st.one_of(SEEN, FOREIGN), min_size=1, max_size=12))
+@example(steps=[Step("POST", "", (), REFRESH), Step("PUT", "/new", (), (*REFRESH, ("prevExist", "false")))])
+@example(steps=[Step("PUT", "/new", (), (("value", "1"),)), Step("PUT", "/new", (), REFRESH)])
 def test_it_is_so_beside_somebody_who_writes_past_the_api(
     pair: Pair, engine: Engine, steps: list[Step | Foreign]
 ) -> None:

@@ -326,7 +326,8 @@ class Work:
     def _record(self, operation: Operation, node: Node, previous: Node | None, expiry: _Expiry) -> Done:
         """Write the event; and where the TTL was 0, the end that follows it at once."""
         index = self.journal.next_index
-        if operation.is_refresh:
+        # Why not of what is created: etcd tells watchers of it whatever it was asked for with.
+        if operation.is_refresh and operation.action is not Action.CREATE:
             body = self.journal.count(operation.action, node, previous)
         else:
             body = self.journal.record(operation.action, node, previous)
