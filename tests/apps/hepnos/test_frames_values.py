@@ -151,13 +151,14 @@ def test_who_may_send_all_sends_a_mebibyte_before_others_have_their_turn(server:
     assert all(sum(len(each.body) for each in turn[:-1]) <= 1 << 20 for turn in turns)
 
 
-def test_lists_that_are_let_on_at_once_are_sent_one_after_the_other() -> None:
+@pytest.mark.parametrize("limit", [300, 65_536])
+def test_lists_that_are_let_on_at_once_are_sent_one_after_the_other(limit: int) -> None:
     bounds = EdgeBounds(held_bytes_per_caller_max=8 << 20)
     with HepnosServer({"store": "memory:many-lists"}, bounds=bounds) as server:
         RemoteServer.at(server.url).database(Kind.PRODUCT, 0).put_sorted([*PAIRS], [*PAIRS.values()])
         place = where(server)
         with RawFrames(server.connect()) as raw, RawFrames(server.connect()) as other:
-            lists = [raw.begin(LIST, body(place, WHOLE, parts=1)) for _ in range(30)]
+            lists = [raw.begin(LIST, body(place, WHOLE, parts=1, limit=limit)) for _ in range(30)]
             assert {raw.answer_to(own).flags for own in lists} == {PART | MORE}
             raw.send(b"".join(frame(own, FrameKind.CREDIT, number=AHEAD) for own in lists))
             unfinished = set(lists)
@@ -173,11 +174,11 @@ def test_lists_that_are_let_on_at_once_are_sent_one_after_the_other() -> None:
 
 @pytest.mark.parametrize("limit", [300, 65_536])
 def test_parts_that_a_client_does_not_take_are_what_its_caller_holds(limit: int) -> None:
-    bounds = EdgeBounds(held_bytes_per_caller_max=1 << 20)
+    bounds = EdgeBounds(held_bytes_per_caller_max=200 << 10)
     with HepnosServer({"store": "memory:untaken-parts"}, bounds=bounds) as server:
         products = RemoteServer.at(server.url).database(Kind.PRODUCT, 0)
-        for begin in range(0, len(PAIRS), 100):  # Why: what is written is held, too.
-            products.put_sorted([*PAIRS][begin : begin + 100], [*PAIRS.values()][begin : begin + 100])
+        for begin in range(0, 2_500, 100):  # Why: what is written is held, too.
+            products.put_sorted([product(begin + at) for at in range(100)], [bytes(1_024)] * 100)
         place = where(server)
         with RawFrames(server.connect()) as raw, RawFrames(server.connect()) as other:
             unfinished = {raw.begin(LIST, body(place, WHOLE, parts=AHEAD, limit=limit)) for _ in range(12)}

@@ -19,6 +19,9 @@ _PAGE: Final = OPERATIONS[FrameKind.LIST]
 _TURN_BYTES: Final = 1 << 20
 """What is read for one answer before others have their turn, and of an engine that is waited for, one part."""
 
+_READ_AT_ONCE: Final = 16
+"""Of an engine that is waited for, parts that are read at once for a connection. Why no more: there are as many threads."""
+
 _FIRST_KEYS: Final = 256
 """Of a part of values, before it is known how large they are."""
 
@@ -80,8 +83,9 @@ class AnswersInParts:
         self._writable = writable
         self._freed = freed
         self._send = send
-        self._turn = asyncio.Lock()
-        """Of who sends. Why: hundreds may be let at once, or wait until the client takes more, and each would send 1 MiB."""
+        self._turn = asyncio.Semaphore(1 if responder.has_local_reads else _READ_AT_ONCE)
+        """Of who reads and sends. Why: a thousand may be let at once, or wait until the client takes more, and all that they
+        have read would be in memory."""
 
     async def answer(self, asked: Asked, arguments: dict[str, Any], columns: bytes) -> None:
         """Answer a request in parts, whose columns are still to be read. Raises what it is refused with."""
@@ -101,18 +105,18 @@ class AnswersInParts:
         parts = _PARTS[operation.attribute](arguments)
         own: dict[str, Any] | None = next(parts)
         while own is not None:
-            # Why before it is read: what waits for a client that lets nothing be sent would be held for it.
-            if await self._is_let(asked):
-                answer = await self._responder.carry_out(asked.request, operation, own)
-                assert isinstance(answer, FrameAnswer)
-                own = None
-                with suppress(StopIteration):  # Why: it is how the last part is told.
-                    own = parts.send(answer)
-            else:
-                answer, own = _no_page(operation, arguments), None
-            asked.holding.keep_answer(answer.size)
+            is_let = await self._is_let(asked)
             async with self._turn:
                 await self._writable.wait()
+                if is_let:
+                    answer = await self._responder.carry_out(asked.request, operation, own)
+                    assert isinstance(answer, FrameAnswer)
+                    own = None
+                    with suppress(StopIteration):  # Why: it is how the last part is told.
+                        own = parts.send(answer)
+                else:
+                    answer, own = _no_page(operation, arguments), None
+                asked.holding.keep_answer(answer.size)
                 self._send(asked, answer, is_part=own is not None)
                 await self._end_turn(asked)
 
