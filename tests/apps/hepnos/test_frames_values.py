@@ -214,6 +214,23 @@ def test_one_that_is_not_wanted_any_more_ends(server: HepnosServer, raw: RawFram
     assert raw.ask(FrameKind.DATABASES).number == 200
 
 
+@pytest.mark.parametrize("limit", [10, 65_536])
+def test_one_that_is_cancelled_when_its_last_part_is_sent_is_answered_once(
+    server: HepnosServer, raw: RawFrames, limit: int
+) -> None:
+    """What comes together lets the list send its last part, and cancels it behind that."""
+    own = raw.begin(LIST, body(where(server), KeyRange(product(0), product(20)), parts=1, limit=limit))
+    assert raw.answer_to(own).flags == PART | MORE
+    raw.send(frame(own, FrameKind.CREDIT, number=1) + frame(own, FrameKind.CANCEL))
+    last = raw.receive()
+    assert last is not None
+    assert (last.id, last.flags) == (own, 0)
+    other = raw.begin(FrameKind.DATABASES)
+    found = raw.receive()
+    assert found is not None
+    assert found.id == other
+
+
 def test_what_is_written_between_two_parts_is_seen_and_what_is_deleted_is_told() -> None:
     with HepnosServer({"store": "memory:changed-values"}) as server, hepnos.open(server.url) as store:
         dataset = store.root.ensure("a")

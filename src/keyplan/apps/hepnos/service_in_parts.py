@@ -118,7 +118,7 @@ class AnswersInParts:
                     answer, own = _no_page(operation, arguments), None
                 asked.holding.keep_answer(answer.size)
                 self._send(asked, answer, is_part=own is not None)
-                await self._end_turn(asked)
+                await self._end_turn(asked, is_last=own is None)
 
     async def _send_as_read(self, asked: Asked, arguments: dict[str, Any]) -> None:
         """Send pages with values, each as soon as it is read. Why: a processor's cache has it then, and not four at once."""
@@ -135,7 +135,7 @@ class AnswersInParts:
                     rest = None
                     self._send(asked, _no_page(asked.operation, arguments))
                 asked.holding.keep_answer(sent_bytes)
-                await self._end_turn(asked)
+                await self._end_turn(asked, is_last=rest is None)
 
     def _send_pages(
         self, asked: Asked, served: ServedDatabases, arguments: Mapping[str, Any], rest: KeyRange
@@ -168,10 +168,12 @@ class AnswersInParts:
             return False
         return True
 
-    async def _end_turn(self, asked: Asked) -> None:
+    async def _end_turn(self, asked: Asked, *, is_last: bool) -> None:
         """Hold what was sent until it is taken, and let others have their turn."""
         asked.holding.keep_until_taken()
-        await asyncio.sleep(0)  # Why: who waits for nothing would be all that the loop does.
+        # Why not behind the last part: who is cancelled there would be answered once more.
+        if not is_last:
+            await asyncio.sleep(0)  # Why: who waits for nothing would be all that the loop does.
 
 
 def _behind(key_range: KeyRange, last: bytes, *, reverse: bool) -> KeyRange:
