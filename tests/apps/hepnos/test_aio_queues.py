@@ -5,22 +5,25 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, active_count
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from keyplan.apps import hepnos
+from keyplan.apps.hepnos import awaited_queues
 from keyplan.apps.hepnos import queues as sync_queues
+from keyplan.apps.hepnos.awaited_queues import queues_at
 from keyplan.apps.hepnos.queue_records import HEPnOSQueues, QueueKey, Taken
 from keyplan.apps.hepnos.queues import QueueActs, StoredQueues
 from keyplan.engine import open_engine
 from keyplan.errors import EngineUnavailableError, InvalidInputError
 from keyplan.store import Store
 from keyplan.testing.faults import FakeClock
-from tests.apps.hepnos.queue_stand import Cut, cancelled_after, queues_in_loop
+from tests.apps.hepnos.queue_stand import Cut, InLoop, cancelled_after, queues_in_loop
 from tests.apps.hepnos.served import HepnosServer
 from tests.servers.etcd import EtcdServer
 
+R = TypeVar("R")
 Scenario = Callable[[hepnos.aio.Queues], Awaitable[None]]
 
 
@@ -400,6 +403,42 @@ def test_a_timeout_that_comes_too_late_cancels_nothing_behind_its_block() -> Non
         return deadline.expired() and got == [1]
 
     assert any(asyncio.run(scenario(turns), debug=True) for turns in range(1, _TURNS))
+
+
+# ---- looks -----------------------------------------------------------------------------------------------------------------
+
+
+class Looks(InLoop):
+    """Calls in the event loop that are counted."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    async def call(self, function: Callable[[], R]) -> R:
+        self.made += 1
+        return await super().call(function)
+
+
+def test_who_waits_looks_when_something_has_happened_and_not_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(awaited_queues, "LOOK_SECONDS", 3_600.0)
+
+    async def scenario() -> None:
+        looks = Looks()
+        home = StoredQueues(Store(open_engine("memory:")), Store(open_engine("memory:")))
+        queues = queues_at(lambda: home, looks)
+        consumer = await filled(queues)
+        async with await queues.open("q", int, mode="producer"):
+            takes = [asyncio.create_task(consumer.take()) for _ in range(3)]
+            await in_line(consumer, 3)
+            for first in takes:
+                begun = looks.made
+                for _ in range(2_000):
+                    await asyncio.sleep(0)
+                assert looks.made - begun < 20
+                first.cancel()
+        await queues.end()
+
+    asyncio.run(scenario())
 
 
 # ---- answers that are lost -------------------------------------------------------------------------------------------------
