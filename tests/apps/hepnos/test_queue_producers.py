@@ -1,6 +1,7 @@
 """Producers of queues: what they put is there once, and consumers wait for them as long as they said."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from threading import Event, Thread
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from keyplan.apps import hepnos
 from keyplan.apps.hepnos.queue_records import Place, QueueKey, QueueRecords
 from keyplan.apps.hepnos.queues import Blocking, StoredQueues
-from keyplan.engine import Commit, KeyRange, Put, open_engine
+from keyplan.engine import MEMORY_PROFILE, Commit, Engine, KeyRange, MemoryEngine, Put, WrappedEngine, open_engine
 from keyplan.errors import CommitOutcomeUnknownError, CorruptionError, EngineUnavailableError, InvalidInputError
 from keyplan.store import Store
 from keyplan.testing.faults import FakeClock
@@ -48,6 +49,51 @@ def test_what_is_asked_again_because_its_answer_was_lost_is_done_once(clock: Fak
     other.put(7)  # Why: the other producer is one, however often the first has left.
     assert stored.home_of(producer.key).take(producer.key, "t", 1).number == 3
     other.close()
+
+
+class Lossy(WrappedEngine):
+    """An engine one of whose commits is told to be unknown, before it is done or behind that."""
+
+    def __init__(self, inner: Engine, *, is_done: bool) -> None:
+        super().__init__(inner)
+        self.is_done = is_done
+        self.until = 0
+        """Commits until then."""
+
+    def commit(self, commit: Commit) -> int:
+        self.until -= 1
+        if self.until == 0 and not self.is_done:
+            raise CommitOutcomeUnknownError(engine="lossy", mutations=1)
+        revision = super().commit(commit)
+        if self.until == 0:
+            raise CommitOutcomeUnknownError(engine="lossy", mutations=1)
+        return revision
+
+
+@pytest.mark.parametrize("limits", [{"commit_operations_max": 20}, {"commit_bytes_max": 100_000}])
+@pytest.mark.parametrize("is_done", [True, False])
+def test_many_that_are_put_are_there_once_whichever_commit_of_theirs_is_lost(
+    limits: dict[str, int], *, is_done: bool
+) -> None:
+    values = [bytes([number]) * 20_000 for number in range(30)]
+    commits_max = 0
+    for lost in range(1, 40):
+        engine = Lossy(MemoryEngine(profile=replace(MEMORY_PROFILE, **limits)), is_done=is_done)
+        queues = hepnos.Queues(
+            StoredQueues(Store(engine), Store(open_engine("memory:"))), blocking=Blocking(lambda _seconds: None)
+        )
+        queues.create("q", bytes)
+        with queues.open("q", bytes, mode="producer") as producer:
+            engine.until = lost
+            assert producer.put_many(iter(values)) == len(values)
+            commits_max = max(commits_max, lost - engine.until)
+            was_lost, engine.until = engine.until <= 0, 0
+            producer.put(b"last")
+        consumer = queues.open("q", bytes)
+        assert [consumer.get(0) for _ in range(32)] == [*values, b"last", None]
+        if not was_lost:
+            break
+    assert commits_max >= 4
 
 
 @pytest.mark.parametrize("is_back", [True, False])
