@@ -73,7 +73,7 @@ class Lossy(WrappedEngine):
 @pytest.mark.parametrize("limits", [{"commit_operations_max": 20}, {"commit_bytes_max": 100_000}])
 @pytest.mark.parametrize("is_done", [True, False])
 def test_many_that_are_put_are_there_once_whichever_commit_of_theirs_is_lost(
-    limits: dict[str, int], *, is_done: bool
+    limits: dict[str, Any], *, is_done: bool
 ) -> None:
     values = [bytes([number]) * 20_000 for number in range(30)]
     commits_max = 0
