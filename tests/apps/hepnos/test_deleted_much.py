@@ -87,6 +87,9 @@ def test_much_is_removed_by_commits_of_a_bounded_size_and_gone_on_with(
         assert dataset.uuid.bytes not in b"".join(each[2] for each in left)
         with pytest.raises(hepnos.DeletedError):
             dataset.create_run(7)
+        for number in range(20):  # Why each: every database that had much is to know.
+            with pytest.raises(hepnos.DeletedError):
+                hepnos.Event(dataset, (number // 10, number // 4, number)).store("n", number)
     assert list(examine(store)) == []
 
 
