@@ -32,32 +32,21 @@ from keyplan.testing.schedules import (
 from keyplan.testing.schedules.strings import parse_schedule, text_of
 from tests.maintenance.layouts import Blade, BladeKey, Site
 from tests.schedules.matrix import GROUPS
+from tests.schedules.planted import put_beside_build
 from tests.schedules.scenes import (
     R1,
-    build,
     guards_left_out,
     of_absent_entry,
     one_record,
-    put_in_transaction,
-    unbuilt,
 )
 
 STALE = "ab25a"
 
 IN_ANOTHER_PROCESS = """
 import sys
-from tests.schedules.test_repeating import planted_replay
+from tests.schedules.planted import planted_replay
 print(planted_replay(sys.argv[1]), end="")
 """
-
-
-def put_beside_build() -> Scenario:
-    return Scenario(put_in_transaction, build, setup=unbuilt, layouts=[Site])
-
-
-def planted_replay(text: str) -> str:
-    with guards_left_out(of_absent_entry):
-        return replay(put_beside_build(), text).script
 
 
 @pytest.mark.parametrize("baton", ["greenlets", "threads"])

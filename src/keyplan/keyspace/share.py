@@ -359,6 +359,11 @@ class _ShareSnapshot(PrefixedSnapshot):
     ) -> Iterator[tuple[bytes, bytes]]:
         return self._checked_first(super().pairs(key_range, limit=limit, reverse=reverse))
 
+    def columns(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        return super().columns(key_range, limit=limit, reverse=reverse)  # Why: it is made of `pairs`, which is checked.
+
     def _checked_first(self, found: Iterator[Found]) -> Iterator[Found]:
         return found if self._is_checked else self._from_first(found)
 

@@ -6,7 +6,6 @@ from typing import Any, Final, TypeVar
 
 from keyplan.apps import hepnos
 from keyplan.apps.hepnos.aio_queues import Queues
-from keyplan.apps.hepnos.awaited_queues import queues_at
 from keyplan.apps.hepnos.queues import QueueHome, StoredQueues
 from keyplan.engine import open_engine
 from keyplan.errors import CommitOutcomeUnknownError
@@ -70,6 +69,8 @@ class InLoop:
 
 def queues_in_loop(home: QueueHome) -> Queues:
     """Return queues for asyncio whose calls are made in the event loop itself."""
+    from keyplan.apps.hepnos.awaited_queues import queues_at  # noqa: PLC0415  # Why: the matrix is read without greenlet, too.
+
     return queues_at(lambda: home, InLoop())
 
 
