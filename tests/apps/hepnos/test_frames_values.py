@@ -1,6 +1,7 @@
 """Lists with values in parts: each is sent as soon as it is read, as far as its client lets it, and as of one state."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from hashlib import sha256
@@ -111,11 +112,11 @@ def test_parts_are_sent_as_far_as_there_is_credit_and_others_are_answered_meanwh
 def test_clients_let_no_more_parts_be_sent_than_they_have_taken(
     server: HepnosServer, monkeypatch: pytest.MonkeyPatch, *, is_awaited: bool
 ) -> None:
-    given: list[int] = []
+    given: defaultdict[Credits, list[int]] = defaultdict(list)
     give = Credits.give
 
     def noted(credit: Credits, own: int, parts: int) -> None:
-        given.append(parts)
+        given[credit].append(parts)
         give(credit, own, parts)
 
     monkeypatch.setattr(Credits, "give", noted)
@@ -135,10 +136,13 @@ def test_clients_let_no_more_parts_be_sent_than_they_have_taken(
 
     taken = asyncio.run(awaited()) if is_awaited else threaded()
     assert taken == len(PAIRS) / 50
-    assert taken - PARTS_AHEAD <= sum(given) < taken
+    own = max(given.values(), key=len)  # Why: the last word of a connection before may come late.
+    assert taken - PARTS_AHEAD <= sum(own) < taken
 
 
-def test_who_may_send_all_sends_a_mebibyte_before_others_have_their_turn(server: HepnosServer, raw: RawFrames) -> None:
+def test_who_may_send_all_sends_two_mebibytes_before_others_have_their_turn(
+    server: HepnosServer, raw: RawFrames
+) -> None:
     request = frame(1, LIST, body(where(server), WHOLE, parts=AHEAD))
     raw.send(request + frame(2, LIST, body(where(server), WHOLE, parts=AHEAD)))
     came: list[Frame] = []
@@ -147,8 +151,8 @@ def test_who_may_send_all_sends_a_mebibyte_before_others_have_their_turn(server:
         assert found is not None
         came.append(found)
     turns = [[*each] for _, each in groupby(came, key=attrgetter("id"))]
-    assert len(turns) >= 6
-    assert all(sum(len(each.body) for each in turn[:-1]) <= 1 << 20 for turn in turns)
+    assert len(turns) >= 4
+    assert all(sum(len(each.body) for each in turn[:-1]) <= 2 << 20 for turn in turns)
 
 
 @pytest.mark.parametrize("limit", [300, 65_536])

@@ -36,8 +36,8 @@ __all__ = [
     "without_frames",
 ]
 
-PARTS_AHEAD: Final = 8
-"""Parts of an answer that the server may send before the first of them is used: of values 2 MiB where its reads are local, and
+PARTS_AHEAD: Final = 16
+"""Parts of an answer that the server may send before the first of them is used: of values 4 MiB where its reads are local, and
 8 MiB where they are not."""
 
 _REFUSALS: Final = frozenset({401, 403, 429, 503})
