@@ -300,7 +300,7 @@ class _Place:
             news = self._line.listen()
             await news.wait(min(seconds, self._line.look_seconds))
             return
-        with suppress(TimeoutError):
+        with suppress(TimeoutError):  # Why: whoever waited so long looks for itself what there is.
             async with asyncio.timeout(None if seconds == inf else seconds):
                 await self.turn.wait()
 

@@ -53,6 +53,7 @@ class Wire:
             try:
                 return self._asked(method, path, body)[0]
             except BaseException:
+                # Why all: who was interrupted has read a part, and the rest would be taken for the next answer.
                 self._close()
                 raise
 
@@ -64,7 +65,7 @@ class Wire:
         with self._using:
             try:
                 answer, rest = self._asked("GET", path, b"")
-            except BaseException:
+            except BaseException:  # Why all: as above.
                 self._close()
                 raise
             if answer.status != HTTPStatus.SWITCHING_PROTOCOLS:
